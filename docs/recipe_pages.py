@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 import swerve.recipes
 from swerve.config.recipe import Config
 from swerve.probe.recipe import ProbeRecipe
-from swerve.study.plan import StudyFile
+from swerve.study.study_file import StudyFile
 
 _FILES = (
     # The page, its title, and the keys that it begins with; those inside them follow.

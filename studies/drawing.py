@@ -1,64 +1,65 @@
-"""What the studies' figures share: files, curves with intervals, marked levels."""
+"""What the studies' figures share: files, and an outcome against the share of swapped tokens as reports draw it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 
 from studies.pages import Record
+from swerve.estimates import Estimate
+from swerve.report.draw.figures import Drawing, lay_out, rows_drawing
+from swerve.report.names import SELECTORS
+from swerve.report.rows import SHARE, Curves, Rows
+from swerve.text import percent
 
 plt.switch_backend("agg")
-SELECTOR_COLORS = {"js": "tab:blue", "logprob_drop": "tab:green", "entropy": "tab:orange", "random": "tab:gray"}
-"""What chooses the tokens to swap -> the colour of its curve."""
+SCORES = {**SELECTORS, "entropy": "Entropy"}
+"""What chooses the tokens to swap, as legends have it."""
 
 
-def save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path, dpi: int = 110) -> None:
     """Write a figure as PNG, the same bytes each time, and close it."""
-    figure.savefig(path, dpi=110, bbox_inches="tight", metadata={"Software": None})
+    figure.savefig(path, dpi=dpi, bbox_inches="tight", metadata={"Software": None})
     plt.close(figure)
 
 
-def draw_swaps(axis: Any, curves: dict[str, list[Record]], value: str, ends: tuple[Record, Record]) -> None:
-    """Draw an outcome against the percentage of swapped tokens: a curve per selector, and levels at none and all.
+def swap_rows(
+    title: str, curves: Mapping[str, Sequence[Record]], value: str, ends: tuple[Record, Record], *, outcome: str
+) -> Rows:
+    """Return an outcome by the share of swapped tokens: a column for each score that chooses them.
 
     Args:
-        axis: where to draw.
-        curves: selector -> points.
+        title: of the panel.
+        curves: score -> points.
         value: the points' field of the outcome, an estimate.
         ends: the outcomes without swaps and with all tokens swapped.
+        outcome: what it is.
     """
-    for estimate, label, color in zip(ends, ("no swaps", "all"), ("black", "tab:red"), strict=True):
-        axis.axhline(estimate["mean"], color=color, linestyle=":", linewidth=1)
-        axis.text(1.01, estimate["mean"], label, color=color, va="center", transform=axis.get_yaxis_transform())
-    for selector, points in curves.items():
-        y = [point[value]["mean"] for point in points]
-        axis.errorbar(
-            [100 * point["share_swapped"] for point in points],
-            y,
-            yerr=[
-                [middle - point[value]["low"] for middle, point in zip(y, points, strict=True)],
-                [point[value]["high"] - middle for middle, point in zip(y, points, strict=True)],
-            ],
-            color=SELECTOR_COLORS[selector],
-            marker="o",
-            markersize=4,
-            linewidth=1.2,
-            capsize=2,
-            label=selector,
-        )
-    axis.grid(alpha=0.3)
+    points = {(name, point["share_swapped"]): Estimate(**point[value]) for name in curves for point in curves[name]}
+    shares = sorted({share for _, share in points})
+    none, every = (Estimate(**end) for end in ends)
+    plot = Curves(
+        x=tuple(100 * share for share in shares),
+        x_title="% of the tokens swapped",
+        is_log=True,
+        levels={"no swaps": none, "all": every},
+        greys=(SELECTORS["random"],),
+    )
+    return Rows(
+        id="swaps",
+        title=title,
+        columns={SCORES[name]: replace(SHARE, axis=f"{outcome}, %") for name in curves},
+        rows=tuple((percent(share), *(points.get((name, share)) for name in curves)) for share in shares),
+        plots=(plot,),
+    )
 
 
-def scale_swaps(axis: Any, *, threshold: float, ticks: tuple[float, ...], end: float) -> None:
-    """Scale an axis of percentages by their logarithm above a threshold."""
-    axis.set_xscale("symlog", linthresh=threshold, linscale=0.3)
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.set_xlim(0, end)
-
-
-def add_shared_legend(figure: Any, axis: Any, height: float) -> None:
-    """Put the legend of one panel above the whole figure."""
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", ncols=4, bbox_to_anchor=(0.5, height), frameon=False)
+def draw_panels(path: Path, tables: Iterable[Rows]) -> None:
+    """Draw a panel for each table; the first has the legend of all."""
+    panels = [replace(panel, title=rows.title) for rows in tables for panel in rows_drawing(rows).panels]
+    others = (replace(panel, key=()) for panel in panels[1:])
+    save(lay_out(Drawing(name=path.stem, title="", panels=(panels[0], *others), records=())), path, dpi=200)

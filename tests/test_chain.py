@@ -12,7 +12,6 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
-from swerve.cli import main
 from swerve.config.recipe import ReportConfig
 from swerve.errors import ArtifactError
 from swerve.eval.heldout import evaluate_run
@@ -24,6 +23,7 @@ from swerve.report.run_page import write_page
 from swerve.train import train
 from tests.campaign.kills import killed_at
 from tests.campaign.states import contents, differences
+from tests.command_line import exit_status
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +149,7 @@ def test_what_a_report_lacks_though_files_beside_it_are_there_is_named(probed, t
     evaluation, summary = run.evaluation_path(run.select_checkpoint("sft-100")), run.probe_path / "summary.json"
     evaluation.unlink()
     summary.unlink()
-    with pytest.raises(SystemExit):
-        main(["report", str(run.path)])
+    exit_status("report", str(run.path))
     said = capsys.readouterr().err
     assert f"{evaluation} is missing; make it with: swerve eval {run.path}" in said
     assert f"{summary} is missing; make it with: swerve probe {run.path}" in said
@@ -167,9 +166,7 @@ def test_a_locked_run_is_refused_by_every_stage_that_writes(probed):
 def test_the_command_prints_the_stage_as_json(probed, tmp_path, capsys):
     run, summary = RunDirectory(tmp_path / "run"), probed[1]
     shutil.copytree(probed[0].path, run.path)
-    with pytest.raises(SystemExit) as stop:
-        main(["probe", str(run.path), "probe.reference=sft-100", "probe.causal.max_rollouts=0", "--json"])
-    assert stop.value.code == 0
+    assert exit_status("probe", str(run.path), "probe.reference=sft-100", "probe.causal.max_rollouts=0", "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["num_rollouts"] == summary.num_rollouts
     assert printed["causal"] is None
@@ -177,9 +174,7 @@ def test_the_command_prints_the_stage_as_json(probed, tmp_path, capsys):
 
 @pytest.mark.planted
 def test_the_demo_learns_addition_with_another_seed(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["demo", "seed=1", "--out", str(tmp_path / "run"), "--json"])
-    assert stop.value.code == 0
+    assert exit_status("demo", "seed=1", "--out", str(tmp_path / "run"), "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert result["evaluations"][-1]["greedy"]["accuracy"]["mean"] > 0.9
     probe = ProbeSummary.model_validate(result["probe"])

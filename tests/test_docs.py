@@ -20,11 +20,13 @@ from swerve.artifacts.study import Study
 from swerve.cli.app import app
 from swerve.config.presets import PRESETS
 from swerve.config.recipe import Config
+from swerve.notebook import GREY, HUE, INK
 from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.token_categories import category_names
 from swerve.problems.addition import AdditionTask
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
 from swerve.recipes.loader import load_document
+from swerve.report.draw.figures import COLOURS
 from swerve.study.plan import plan_study
 from tests.cases import each
 
@@ -96,6 +98,12 @@ def test_internal_links_resolve(page):
 def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
     assert {page.name for page in DOCS.glob("*.md")} == listed
+
+
+def test_docs_notebooks_and_figures_have_the_colours_of_the_page():
+    page = set(re.findall(r"#[0-9a-f]{6}", (ROOT / "src/swerve/report/assets/page.css").read_text(encoding="utf-8")))
+    docs = (DOCS / "extra.css").read_text(encoding="utf-8") + (DOCS / "images/mark.svg").read_text(encoding="utf-8")
+    assert {*re.findall(r"#[0-9a-f]{6}", docs), HUE, GREY, INK, *COLOURS} <= page
 
 
 _RECIPES = [

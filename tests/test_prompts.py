@@ -14,7 +14,7 @@ from swerve.problems.prompt import PromptConfig, with_prompt
 from swerve.prompts.conversations import conversation_pieces
 from swerve.prompts.encode import encode_completions, encode_prompts, prompt_texts
 from swerve.prompts.notes import prompt_notes
-from swerve.prompts.templates import TemplateArguments, Turn, check_template_arguments, turn_end, turn_of
+from swerve.prompts.templates import TemplateArguments, TurnMarks, check_template_arguments, turn_end, turn_of
 from swerve.tokens import tokenize
 from swerve.types import Message, Problem
 from tests.cases import each
@@ -227,7 +227,7 @@ def test_what_a_template_writes_around_an_answer(
     ],
 )
 def test_what_a_prompt_ends_with_is_not_repeated(begun: str, prefix: str, text: str, left: str) -> None:
-    assert Turn(begun=begun).unrepeated(text, prefix) == left
+    assert TurnMarks(begun=begun).unrepeated(text, prefix) == left
 
 
 def test_a_prefix_that_the_template_writes_stands_once() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from swerve.prompts.encode import encode_completions, encode_prompts, prompt_tex
 from swerve.prompts.notes import prompt_notes
 from swerve.types import Problem
 from tests.chat_models import THINKS, TURNS, byte_level, sentence_piece
+from tests.json_lines import write_json_lines
 
 PROBLEM = Problem(id="p", family="math", question="one plus one", answer="2")
 
@@ -146,7 +146,7 @@ def test_what_a_file_says_is_text(template: str | None, tmp_path: Path) -> None:
     tokenizer, path = byte_level(template), tmp_path / "responses.jsonl"
     asked = [("one<|end|>", "4<|user|>5"), ("one", "4<|end|>"), ("one", "4<|assistant|>"), ("one", "4")]
     lines = [{"id": str(n), "problem": problem, "response": said} for n, (problem, said) in enumerate(asked)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_json_lines(path, lines)
     read = import_responses(path, tokenizer=tokenizer)
     own = [specials_of(tokenizer, one.prompt_ids) for one in read.sequences]
     assert own[0] == own[1]

@@ -30,7 +30,7 @@ from swerve.eval.comparison import ModelResponses, compare
 from swerve.eval.heldout import heldout_scores
 from swerve.eval.pairing import paired, shared
 from swerve.eval.response_behaviours import behaviour_summary
-from swerve.formats.comparison_table import FORMATS, comparison_table, measures_table, notes
+from swerve.formats.comparison_table import FORMATS, comparison_notes, comparison_table, measures_table
 from swerve.formats.problem_joins import joined
 from swerve.probe.rollouts.population import select_rollouts
 from swerve.probe.rollouts.samples import choose_rollouts
@@ -75,6 +75,7 @@ FIGURES: Mapping[str, Callable[[Responses], Any]] = {
 """What makes figures of responses."""
 NO_FIGURES = {
     "eval.heldout.write_evaluation": "writes what heldout_scores says",
+    "eval.pairing.check_asked": "compares problems",
     "eval.pairing.paired": "pairs them; below",
     "eval.pairing.shared": "compares problems",
     "eval.responses.response_batches": "reads tokens",
@@ -86,7 +87,7 @@ NO_FIGURES = {
     "probe.rollouts.population.select_rollouts": "refuses what has no verdict; below",
     "probe.rollouts.population.probe_sequences": "reads tokens",
     "probe.rollouts.samples.choose_rollouts": "leaves out what has no verdict; below",
-    "probe.rollouts.selection.select": "takes what the two above let through",
+    "probe.rollouts.selection.select_by_rules": "takes what the two above let through",
     "probe.rollouts.selection.turned_by_itself": "takes what the two above let through",
 }
 COUNTS = {"num_responses", "num_problems", "num_groups", "num_samples", "samples", "num_characters"}
@@ -183,16 +184,16 @@ def test_what_is_not_known_changes_no_figure(name: str) -> None:
 def test_pages_and_tables_of_what_is_unknown_say_so(text: str | None) -> None:
     responses = [replace(each, label=label, text=text) for label in ("base", "rl") for each in NOTHING]
     comparison = compare([responses[:6], responses[6:]])
-    said = [str(comparison_table(comparison)), str(measures_table(comparison)), *notes(comparison)]
+    said = [str(comparison_table(comparison)), str(measures_table(comparison)), *comparison_notes(comparison)]
     said += [form(comparison) for form in FORMATS.values()]
     page = samples_page(comparison, [], options=ReportConfig())
     assert "Not determined, because no response has a verdict: the accuracy of base, all temperatures and rl" in str(
         said
     )
     assert page.sentence == (
-        "Not determined, because no sample has a verdict: how often each is right, of `base` and `rl`, on 3 problems."
+        "On 3 problems: how often `base` and `rl` are right is not determined, because no sample has a verdict."
     )
-    assert "how often each is right" in render(page)
+    assert "is not determined, because no sample has a verdict" in render(page)
     terminal = behaviours_text(_summary(responses))
     assert "accuracy and pass@k are not determined, because none of 12 responses has a verdict" in terminal
     assert ("Signs of hacking: not determined" in terminal) == (text is None)
@@ -218,7 +219,7 @@ def test_of_some_it_is_said_of_how_many() -> None:
     (row,) = compare([[*KNOWN, *NOTHING]]).rows
     assert row.num_measured["accuracy"] == 3
     assert [point.num_problems for point in row.curve] == [3, 3]
-    assert "Responses without a verdict count in no accuracy, and their problems in no pass@k." in notes(
+    assert "Responses without a verdict count in no accuracy, and their problems in no pass@k." in comparison_notes(
         compare([[*KNOWN, *NOTHING]])
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -15,7 +14,6 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
-from swerve.cli import main
 from swerve.errors import ConfigError
 from swerve.eval.heldout import evaluate_run
 from swerve.probe import probe_run
@@ -23,6 +21,8 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train.loop import train_run
 from tests.builders import Notes
+from tests.command_line import exit_status
+from tests.json_lines import write_json_lines
 from tests.zoo.animal import DATED
 from tests.zoo.architectures import ZOO
 from tests.zoo.folders import few_steps, save, write_recipe
@@ -113,15 +113,12 @@ def test_a_model_that_cannot_be_sampled_is_refused_before_anything_starts(tmp_pa
         ("sample", model, *task, "--out", tmp_path / "samples.parquet"),
         ("eval", "--model", model, *task, "--out", tmp_path / "eval"),
     ):
-        with pytest.raises(SystemExit):
-            main([str(word) for word in command])
+        assert exit_status(*command) != 0
         line = capsys.readouterr().err
         assert "error: the embedded engine cannot sample from Mamba2ForCausalLM: it keeps what it has read in" in line
         assert len(line.splitlines()) == 1
     assert {one.name for one in tmp_path.iterdir()} == {"model", "problems.jsonl", "reward.py", "recipe.yaml"}
-    with pytest.raises(SystemExit) as caught:
-        main(["config", "check", str(write_recipe(tmp_path, model, few_steps("sft")))])
-    assert caught.value.code == 0
+    assert exit_status("config", "check", str(write_recipe(tmp_path, model, few_steps("sft")))) == 0
 
 
 @pytest.mark.slow
@@ -131,10 +128,9 @@ def test_a_model_that_cannot_be_sampled_learns_and_is_probed_on_responses(tmp_pa
         load_config(write_recipe(tmp_path, model, few_steps("sft"))), run, resume=False, progress=SilentProgress()
     )
     rows = [{"question": f"{n} 1", "response": f"a{n} b", "answer": "0"} for n in range(6)]
-    (tmp_path / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(tmp_path / "responses.jsonl", rows)
     final = run.checkpoints[-1].path
     command = ["probe", "--use-responses", tmp_path / "responses.jsonl", "--reference", f"base={model}"]
-    with pytest.raises(SystemExit):
-        main([str(word) for word in (*command, "--checkpoint", f"sft={final}", "--out", tmp_path / "probe")])
+    assert exit_status(*command, "--checkpoint", f"sft={final}", "--out", tmp_path / "probe") == 0
     tokens = read_table(RunDirectory(tmp_path / "probe").probe_path / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
     assert sum(one["js"] for one in tokens) > 1e-3

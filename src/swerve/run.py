@@ -15,7 +15,7 @@ from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
-from swerve.artifacts.responses import read_responses
+from swerve.artifacts.responses import read_response_table
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.config.recipe import Config
 from swerve.errors import SwerveError
@@ -104,7 +104,7 @@ class Run(RunDirectory):
         if not path.is_file():
             return tables.data_frame(schema.empty_table())
         table, pieces, problems = tables.read_table(path, schema), dict[tuple[int, int], tuple[str, str]](), {}
-        for sequence in read_responses(self.probe_path / "sequences.parquet", SEQUENCES_SCHEMA):
+        for sequence in read_response_table(self.probe_path / "sequences.parquet", SEQUENCES_SCHEMA):
             problems[sequence.sequence_id] = sequence.problem.id
             for position, (start, end) in enumerate(sequence.spans):
                 text = sequence.text or ""

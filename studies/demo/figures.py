@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-
 from studies.demo.findings import DIRECTIONS
-from studies.drawing import add_shared_legend, draw_swaps, save, scale_swaps
+from studies.drawing import draw_panels, swap_rows
 from studies.pages import Record, of_kind
+from swerve.report.rows import Rows
 
 
 def draw_figures(folder: Path, records: Sequence[Record]) -> None:
     """Draw the effect of swaps, of every seed."""
-    _draw_dose(folder / "probe-dose.png", of_kind(records, "wider"))
+    draw_panels(folder / "probe-dose.png", _tables(of_kind(records, "wider")))
 
 
-def _draw_dose(path: Path, probes: Sequence[Record]) -> None:
-    """Accuracy against the fraction of swapped tokens: a column per direction, a row per seed."""
-    figure, axes = plt.subplots(len(probes), 2, figsize=(10, 2.6 * len(probes)), sharey=True, squeeze=False)
-    for row, probe in enumerate(probes):
-        for column, way in enumerate(probe["cross_sampling"]["directions"]):
-            axis = axes[row, column]
+def _tables(probes: Sequence[Record]) -> Iterator[Rows]:
+    """Yield accuracy by the share of swapped tokens: two directions for each seed."""
+    for probe in probes:
+        for way in probe["cross_sampling"]["directions"]:
+            title = f"{DIRECTIONS[way['direction']].capitalize()} (seed {probe['seed']})"
             curves = {curve["selector"]: curve["points"] for curve in way["selectors"]}
-            draw_swaps(axis, curves, "accuracy", (way["base"], way["other"]))
-            scale_swaps(axis, threshold=0.2, ticks=(0, 0.2, 0.5, 1, 2, 5, 10), end=13)
-            axis.set_title(f"{DIRECTIONS[way['direction']]} (seed {probe['seed']})", fontsize=9)
-        axes[row, 0].set_ylabel("accuracy")
-    for axis in axes[-1]:
-        axis.set_xlabel("tokens swapped, %")
-    add_shared_legend(figure, axes[0, 0], 1.02)
-    figure.tight_layout()
-    save(figure, path)
+            yield swap_rows(title, curves, "accuracy", (way["base"], way["other"]), outcome="accuracy")

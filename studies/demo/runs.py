@@ -11,7 +11,7 @@ from studies.pages import Record, first
 from studies.runs import by_arm, kept_evaluations, kept_summary, run_folders
 from swerve.artifacts.files import read_json
 from swerve.artifacts.run import RunDirectory
-from swerve.cli.bench import audit_lines
+from swerve.cli.bench import estimator_lines
 from swerve.cli.summary import demo_text, over_seeds
 from swerve.cli.text import table
 from swerve.estimates import Estimate
@@ -118,7 +118,7 @@ def _audit(folder: Path) -> Record:
         "kind": "audit",
         "name": folder.name.replace("-", " "),
         "seed": 0,
-        "printed": audit_lines({**audit, "values": rows}),
+        "printed": estimator_lines({**audit, "values": rows}),
         **{name: audit[name] for name in ("num_tokens", "exact", "values", "gradients")},
         "last_decile_share": last["num_tokens"] * last["kl_mean"] / (audit["num_tokens"] * kl),
     }

@@ -16,7 +16,7 @@ from swerve.behaviours import summarise
 from swerve.cli.grade import audit_lines
 from swerve.eval.answer_files import grading_task
 from swerve.eval.recorded_verdicts import VerdictComparison
-from swerve.formats.records import Record, read_records
+from swerve.formats.records import FileRecord, read_records
 from swerve.problems.deepscaler import DeepScaler, DeepScalerTask
 from swerve.problems.gsm8k import Gsm8k, Gsm8kTask
 from swerve.problems.knights.rows import prove_row
@@ -35,7 +35,7 @@ SCORE_CASES = "reasoning_gym_scores/score_cases.jsonl.gz"
 class GradedRecord(NamedTuple):
     """A record, the problem that it is an answer to, and what the grader says of the answer."""
 
-    record: Record
+    record: FileRecord
     problem: Problem
     reward: Reward
 
@@ -45,7 +45,7 @@ Naming = Callable[[Mapping[str, Any]], str]
 
 
 def graded(
-    records: Sequence[Record], grader: str, name: Naming, policies: Sequence[str] = (), **fields: str
+    records: Sequence[FileRecord], grader: str, name: Naming, policies: Sequence[str] = (), **fields: str
 ) -> list[GradedRecord]:
     """Grade records as `swerve grade` does; `name` makes the name by which a disagreement is known."""
     task = grading_task(grader, policies, fields=fields, known={})
@@ -175,7 +175,7 @@ def knight_lines(data: Path) -> Iterator[Line]:
             yield {"kind": "knights", "folder": folder, "part": part, **counted, "proved_by_people": people}
 
 
-def _proved(record: Record) -> list[Any]:
+def _proved(record: FileRecord) -> list[Any]:
     row = prove_row(record)
     seen: list[Any] = ["puzzles"]
     if row.solution is not None and not row.differences:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from matplotlib.lines import Line2D
 from studies.drawing import save
 from studies.objectives.findings import runs_of
 from studies.pages import Record
+from swerve.notebook import GREY, INK
+from swerve.report.draw.figures import COLOURS, LINES, colour_map
 
 
 def draw_figures(folder: Path, records: Sequence[Record]) -> None:
@@ -22,16 +25,21 @@ def draw_figures(folder: Path, records: Sequence[Record]) -> None:
     _draw_damping(folder / "objectives-entropy.png", runs_of(first, "paths") + runs_of(first, "damped"))
 
 
-def _curve(axis: Any, run: Record, name: str, label: str, color: Any) -> None:
+def _shades(num: int) -> list[Mapping[str, Any]]:
+    """Return shades for so many settings, from the lowest to the highest."""
+    return [{"color": colour_map()(0.3 + 0.7 * place / (num - 1))} for place in range(num)]
+
+
+def _curve(axis: Any, run: Record, name: str, label: str, look: Mapping[str, Any]) -> None:
     """Draw a metric over training, and a cross where a collapse was named."""
     trajectory = run["trajectory"]
     if name not in trajectory:
         return
     points = [pair for pair in zip(trajectory["step"], trajectory[name], strict=True) if pair[1] is not None]
-    axis.plot(*zip(*points, strict=True), label=label, linewidth=1.4, color=color)
+    axis.plot(*zip(*points, strict=True), label=label, linewidth=1.4, **look)
     for step, _ in run["collapses"][:1]:
         nearest = min(points, key=lambda point: abs(point[0] - step))
-        axis.plot(*nearest, marker="x", color="black", markersize=7, zorder=5)
+        axis.plot(*nearest, marker="x", color=INK, markersize=7, zorder=5)
 
 
 def _draw_rewards(path: Path, records: Sequence[Record]) -> None:
@@ -40,9 +48,8 @@ def _draw_rewards(path: Path, records: Sequence[Record]) -> None:
     panels = ("advantages", "losses", "kl", "entropy", "reductions", "distillation")
     for axis, study in zip(axes.flat, panels, strict=True):
         runs = [run for run in runs_of(records, study) if run["lr"] == 5e-5]
-        colors = plt.get_cmap("turbo")([(index + 0.5) / max(1, len(runs)) for index in range(len(runs))])
-        for run, color in zip(runs, colors, strict=True):
-            _curve(axis, run, "reward", run["name"], color)
+        for run, color, line in zip(runs, cycle((*COLOURS, INK, GREY)), cycle(LINES), strict=False):
+            _curve(axis, run, "reward", run["name"], {"color": color, "linestyle": line})
         axis.set_title(study)
         axis.grid(alpha=0.3)
         if runs:
@@ -69,10 +76,10 @@ def _panels(titles: Sequence[str], width: float) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _draw_pair(axes: Any, run: Record | None, label: str, color: Any) -> None:
+def _draw_pair(axes: Any, run: Record | None, label: str, look: Mapping[str, Any]) -> None:
     if run is not None:
-        _curve(axes[0], run, "reward", label, color)
-        _curve(axes[1], run, "neg_logprob", label, color)
+        _curve(axes[0], run, "reward", label, look)
+        _curve(axes[1], run, "neg_logprob", label, look)
 
 
 def _draw_paths(path: Path, runs: Sequence[Record]) -> None:
@@ -81,14 +88,13 @@ def _draw_paths(path: Path, runs: Sequence[Record]) -> None:
               "fixed_target_kl_q_0.5_all", "fixed_target_kl_q_0.5_below", "fixed_target_kl_q_0.99_all")  # fmt: skip
     figure, axes = _panels(losses, 3.1)
     rates = ("1e-5", "5e-5", "1e-4", "3e-4", "1e-3")
-    colors = plt.get_cmap("viridis")([index / len(rates) for index in range(len(rates))])
     by_name = {run["name"]: run for run in runs}
     by_name["rejection_fine_tuning_5e-5"] = by_name["rejection_fine_tuning"]
     for column, loss in enumerate(losses):
-        for lr, color in zip(rates, colors, strict=True):
-            _draw_pair(axes[:, column], by_name.get(f"{loss}_{lr}"), f"lr {lr}", color)
-    lines = [Line2D([], [], color=color, label=f"lr {lr}") for lr, color in zip(rates, colors, strict=True)]
-    cross = Line2D([], [], color="black", marker="x", linestyle="", label="collapse named")
+        for lr, look in zip(rates, _shades(len(rates)), strict=True):
+            _draw_pair(axes[:, column], by_name.get(f"{loss}_{lr}"), f"lr {lr}", look)
+    lines = [Line2D([], [], label=f"lr {lr}", **look) for lr, look in zip(rates, _shades(len(rates)), strict=True)]
+    cross = Line2D([], [], color=INK, marker="x", linestyle="", label="collapse named")
     figure.legend(handles=[*lines, cross], loc="upper center", ncols=6, bbox_to_anchor=(0.5, 1.02), frameon=False)
     save(figure, path)
 
@@ -97,11 +103,11 @@ def _draw_damping(path: Path, runs: Sequence[Record]) -> None:
     """The same losses with an entropy coefficient."""
     losses = ("max_prob_kl_live", "max_prob_kl_detached", "max_prob_js_live", "fixed_target_kl_q_0.5_all")
     figure, axes = _panels(losses, 3.6)
-    colors = plt.get_cmap("coolwarm")([0, 0.2, 0.35, 0.7, 1.0])
     by_name = {run["name"]: run for run in runs}
     for column, loss in enumerate(losses):
-        for coef, color in zip(("-1", "-0.5", "-0.1", "0", "0.1"), colors, strict=True):
+        for coef, look in zip(("-1", "-0.5", "-0.1", "0", "0.1"), _shades(5), strict=True):
             name = f"{loss}_1e-4" if coef == "0" else f"{loss}_entropy_{coef}"
-            _draw_pair(axes[:, column], by_name.get(name), f"coef {coef}", color)
-    axes[0, 0].legend(fontsize=7, loc="center right")
+            _draw_pair(axes[:, column], by_name.get(name), f"coef {coef}", look)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper center", ncols=5, bbox_to_anchor=(0.5, 1.0), frameon=False)
     save(figure, path)

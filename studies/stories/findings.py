@@ -18,7 +18,7 @@ from swerve.artifacts.responses import Response
 from swerve.config.probe import ProbeConfig, SpikeConfig
 from swerve.models.model_folder import LoadedModel, load_model
 from swerve.models.sources import CheckpointSource
-from swerve.probe.engine.jobs import Measured
+from swerve.probe.engine.jobs import TokenStats
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import Measurements, stack_measurements
 from swerve.probe.findings.planted import planted_recovery, selector_scores
@@ -62,7 +62,9 @@ def story_records(path: Path, work: Path, settings: StorySettings, *, known: Col
             yield {"kind": kind, "old": settings.old, "new": settings.new, "seconds": seconds, **record}
 
 
-def _measured(path: Path, folders: Mapping[str, Path], sequences: Sequence[Response]) -> tuple[Measurements, Measured]:
+def _measured(
+    path: Path, folders: Mapping[str, Path], sequences: Sequence[Response]
+) -> tuple[Measurements, TokenStats]:
     named = {"pretrained": path, **folders}
     sources = [
         CheckpointSource(label=label, path=folder, device="cpu", dtype="float32") for label, folder in named.items()
@@ -81,7 +83,7 @@ def _measured(path: Path, folders: Mapping[str, Path], sequences: Sequence[Respo
 
 
 def _found(
-    data: Measurements, measured: Measured, final: str, reference: LoadedModel, old: int, settings: StorySettings
+    data: Measurements, measured: TokenStats, final: str, reference: LoadedModel, old: int, settings: StorySettings
 ) -> Record:
     """Return what is found of the planted change, and of the placebo."""
     labels = [label for label in data.checkpoints if label.startswith("planted")]

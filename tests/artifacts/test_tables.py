@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA
-from swerve.artifacts.responses import read_responses
+from swerve.artifacts.responses import read_response_table
 from swerve.artifacts.tables import read_table, write_table
 from swerve.errors import ArtifactError
 
@@ -37,8 +37,8 @@ def test_a_table_from_before_a_column_has_nothing_there(tmp_path):
     path = tmp_path / "sequences.parquet"
     row = {**dict.fromkeys(SEQUENCES_SCHEMA.names), "text": "a", "sentence_starts": [0, 3], "wrong_sentence": 1}
     write_table(path, [row], SEQUENCES_SCHEMA)
-    assert read_responses(path, SEQUENCES_SCHEMA)[0].wrong_sentence == 1
+    assert read_response_table(path, SEQUENCES_SCHEMA)[0].wrong_sentence == 1
     pq.write_table(pq.read_table(path).drop_columns(["sentence_starts", "wrong_sentence"]), path)
-    (found,) = read_responses(path, SEQUENCES_SCHEMA)
+    (found,) = read_response_table(path, SEQUENCES_SCHEMA)
     assert (found.text, found.sentence_starts, found.wrong_sentence) == ("a", (), None)
     assert read_table(path, SEQUENCES_SCHEMA).schema.names == SEQUENCES_SCHEMA.names

@@ -10,7 +10,7 @@ import pytest
 
 from swerve.artifacts.responses import Response, by_problem
 from swerve.claim import answers
-from swerve.claim.answers import AnswersPart, FailureRow, judged
+from swerve.claim.answers import AnswersPart, FailureRow, gain_verdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.types import Problem
@@ -160,7 +160,7 @@ def test_other_tasks_have_no_second_grader():
     ],
 )
 def test_verdicts_on_the_parts(gain, shown, does, more, points):
-    verdict = judged("rl", "gain_by_format", gain, 9)
+    verdict = gain_verdict("rl", "gain_by_format", gain, 9)
     said = f"Over 9 problems rl {does} because {more} answers can be read, {points}"
     assert (verdict.shown, verdict.sentence, verdict.num) == (shown, said, 9)
 

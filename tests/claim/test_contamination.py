@@ -10,6 +10,7 @@ from swerve.claim.verdicts import larger
 from swerve.claim.work import NotMeasuredError
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
+from swerve.problems.table import TableTask
 from swerve.progress import SilentProgress
 from swerve.types import Problem
 
@@ -26,7 +27,7 @@ def problem(question: str, **known: object) -> Problem:
 class Sampled:
     """A card's work of which one model continues every question of a list and the other none."""
 
-    settings = SimpleNamespace(some=10, task=SimpleNamespace(train=("file",)))
+    settings = SimpleNamespace(some=10, task=TableTask(train=("file",)))
     models = ("base", "rl")
     sides = (SimpleNamespace(label="base"), SimpleNamespace(label="rl"))
 

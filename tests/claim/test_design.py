@@ -15,7 +15,7 @@ from swerve.claim.page import claim_page
 from swerve.claim.rates import ClaimRates, Design
 from swerve.claim.record import ClaimCard
 from swerve.claim.runs import by_cluster, runs_part
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.errors import ConfigError, SwerveError
 from swerve.statistics.paired import paired_interval
 
@@ -79,7 +79,7 @@ def test_near_copies(texts: list[str], found: int) -> None:
 
 def test_a_line_has_the_rates_of_its_groups_and_warns_of_near_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design, "claim_rates", lambda: {"accuracy_rose": RATES, "accuracy_rose_over_runs": RATES})
-    line = Verdict(claim="accuracy_rose", shown=True, sentence="rl is right more often: +9 points.", num=400)
+    line = ClaimVerdict(claim="accuracy_rose", shown=True, sentence="rl is right more often: +9 points.", num=400)
     size = CardSize(num_problems=400, num_groups=40, num_alike=0, num_samples=16)
     told = size.told(line)
     assert (told.false_rate, told.detectable, told.sentence) == (0.02, pytest.approx(0.1), line.sentence)

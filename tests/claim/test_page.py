@@ -19,11 +19,10 @@ from swerve.claim.rates import ClaimRates, Design, claim_rates
 from swerve.claim.reasoning import ReasoningPart, ReasoningRow
 from swerve.claim.record import ClaimCard
 from swerve.claim.runs import RunsPart
-from swerve.claim.verdicts import Verdict, undetermined
+from swerve.claim.verdicts import ClaimVerdict, undetermined
 from swerve.claim.weights import GraftRow, MatrixRow, WeightsPart
 from swerve.estimates import Estimate
-from swerve.report.page import Verdict as PageVerdict
-from swerve.report.page import render
+from swerve.report.page import Verdict, render
 from swerve.report.rows import Rows
 
 
@@ -31,8 +30,8 @@ def about(mean: float, half: float = 0.03) -> Estimate:
     return Estimate(mean=mean, low=mean - half, high=mean + half)
 
 
-def verdict(claim: str, sentence: str, *, shown: bool = True, num: int = 200, null: str = "") -> Verdict:
-    return Verdict(claim=claim, shown=shown, sentence=sentence, num=num, null=null)
+def verdict(claim: str, sentence: str, *, shown: bool = True, num: int = 200, null: str = "") -> ClaimVerdict:
+    return ClaimVerdict(claim=claim, shown=shown, sentence=sentence, num=num, null=null)
 
 
 def full_card() -> ClaimCard:
@@ -190,7 +189,7 @@ def full_card() -> ClaimCard:
 PAGE = claim_page(full_card())
 
 
-def question(title: str) -> PageVerdict:
+def question(title: str) -> Verdict:
     return next(each for each in PAGE.verdicts if each.title == title)
 
 

@@ -52,6 +52,27 @@ def test_a_prompt_within_the_question_is_paired_by_id(files: list[Path], tmp_pat
     assert [row.problems for row in card.prompts.prompts] == [60, 60]
 
 
+def test_another_prompt_asks_the_same(files: list[Path], tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in files[1].open()]
+    others = [row | {"question": f"What is {number} times two?"} for number, row in enumerate(rows)]
+    files[1].write_text("".join(json.dumps(row) + "\n" for row in others))
+    with pytest.raises(ConfigError, match=r"60 of 60 problems ask something else in base \(.*few.jsonl\) than in base"):
+        swerve.claim(files[:2], files[2], out=tmp_path / "card", progress=False)
+    # Gold answers that agree tell that a question is asked in other words.
+    for file in files:
+        rows = [json.loads(line) for line in file.open()]
+        file.write_text("".join(json.dumps(row | {"gold": row["id"]}) + "\n" for row in rows))
+    card: Any = swerve.claim(files[:2], files[2], out=tmp_path / "card", progress=False)
+    assert [row.problems for row in card.prompts.prompts] == [60, 60]
+
+
+def test_no_prompt_is_there_twice(files: list[Path], tmp_path: Path) -> None:
+    base, few, rl = files
+    for prompts in ([base, base], [base, few, few], [base, rl]):
+        with pytest.raises(ConfigError, match="once more; give each run, and each prompt of the base, once"):
+            swerve.claim(prompts, rl, out=tmp_path / "card", progress=False)
+
+
 def test_files_with_the_name_of_the_first_are_prompts(files: list[Path]) -> None:
     base, few, rl = map(str, files)
     for given in ([f"base={base}", f"base={few}", rl], [base, rl, f"base={few}"]):

@@ -9,7 +9,7 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.claim.passes import read_logprobs
-from swerve.claim.reasoning import KEPT, ReasoningPart, cut_sequences, judged, reasoned_parts
+from swerve.claim.reasoning import KEPT, ReasoningPart, cut_sequences, reasoned_parts, reasoning_verdict
 from swerve.claim.work import NotMeasuredError
 from swerve.models.model_folder import load_model
 from swerve.models.tiny import build_word_tokenizer
@@ -73,7 +73,7 @@ def test_verdict_is_over_problems():
     chances = np.zeros((40, 2, len(KEPT)))
     chances[:, 0, 3:] = 0.9
     chances[:, 0, 0] = 1.0  # without any reasoning nothing is compared
-    verdict = judged("rl", chances)
+    verdict = reasoning_verdict("rl", chances)
     assert verdict.shown
     assert verdict.estimate.mean == pytest.approx(0.45)
     assert verdict.num == 40
@@ -81,7 +81,7 @@ def test_verdict_is_over_problems():
     said = f"Over 40 problems rl's answers rest on their reasoning, {after}.0% against 0.0%, +45.0 points (+"
     assert verdict.sentence.startswith(said)
     chances[::2, 1, 1:] = 0.9
-    verdict = judged("rl", chances)
+    verdict = reasoning_verdict("rl", chances)
     assert not verdict.shown
     assert verdict.sentence.startswith(
         f"Over 40 problems rl's answers are not seen to rest on their reasoning, {after}"

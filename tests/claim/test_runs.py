@@ -65,6 +65,20 @@ def test_problems_that_a_run_lacks_are_said_and_left_out(files: list[Path], tmp_
     assert card.num_problems == 40
 
 
+def test_no_run_is_there_twice(files: list[Path], tmp_path: Path) -> None:
+    base, one, two, _ = files
+    with pytest.raises(ConfigError, match="one.jsonl once more; give each run"):
+        card_of(base, [one, two, one], tmp_path / "card")
+    assert card_of(base, base, tmp_path / "card").accuracy.difference.mean == 0
+
+
+def test_runs_that_all_say_the_same_leave_open_what_one_of_them_does() -> None:
+    for base, runs in ((np.zeros(30), np.zeros((3, 30))), (np.zeros(2), np.ones((2, 2)))):
+        part = runs_part(list("abc")[: len(runs)], base, runs)
+        alone = part.runs[0].difference
+        assert (part.difference.low, part.difference.high) == pytest.approx((alone.low, alone.high))  # type: ignore[union-attr]
+
+
 def test_runs_have_names_and_are_all_files_or_all_models(files: list[Path]) -> None:
     with pytest.raises(ConfigError, match="2 models are called 'rl'; give them names"):
         given_sides([str(files[0]), f"rl={files[1]}", f"rl={files[2]}"])

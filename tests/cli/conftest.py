@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from swerve.cli import main
+from tests.command_line import exit_status
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -21,10 +21,7 @@ def swerve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         monkeypatch.delenv(name)
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        out, err = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, out, err
+        status = exit_status(*arguments)
+        return status, *capsys.readouterr()
 
     return run

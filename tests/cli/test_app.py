@@ -26,7 +26,7 @@ from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 from swerve.recipes.files import RECIPE_USES
 from swerve.report import run_page
-from swerve.study.plan import Job
+from swerve.study.job import StudyJob
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -335,8 +335,7 @@ def test_demo_runs_every_stage(swerve: Swerve, stages: Stages) -> None:
     assert verdicts == [
         "One training run; what holds over several: swerve demo --seeds 5",
         "Not tested: whether the changed token causes the answer. No token was forced at a spike: there is no rollout "
-        "to "
-        "compare.",
+        "to compare.",
     ]
     assert last.endswith(": runs/demo-knights-knaves/report/index.html")
     assert err == "run directory: runs/demo-knights-knaves\n"
@@ -376,7 +375,7 @@ def study_runs(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs that a study has done, without a process: none of seed 1 at first."""
     done: list[str] = []
 
-    def do(jobs: Sequence[Job], *, progress: Progress, **_: object) -> dict[str, str]:
+    def do(jobs: Sequence[StudyJob], *, progress: Progress, **_: object) -> dict[str, str]:
         failures = {}
         for job in jobs:
             if job.seed == 1 and "demo/seed-0" not in done[1:]:

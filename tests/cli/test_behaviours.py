@@ -20,6 +20,7 @@ from swerve.artifacts.tables import write_table
 from swerve.cli.behaviours import behaviours as measure
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout
+from tests.json_lines import write_json_lines
 
 GOOD = "<think>Zoe lies, so Bob is a knight</think><answer>Bob is a knight</answer>"
 BAD = "<think></think><answer>4</answer>"
@@ -56,9 +57,7 @@ def behaviours():
 
 @pytest.fixture
 def responses(tmp_path: Path) -> Path:
-    path = tmp_path / "responses.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
-    return path
+    return write_json_lines(tmp_path / "responses.jsonl", ROWS)
 
 
 def test_a_file_by_checkpoint(behaviours, responses):
@@ -99,9 +98,8 @@ def test_another_field_and_rows_to_a_file(behaviours, responses, tmp_path):
 
 
 def test_steps_are_in_the_order_of_their_numbers_and_few_are_shown(behaviours, tmp_path):
-    path = tmp_path / "steps.jsonl"
     rows = [_row("p", f"wait, it is {step}", None, step=step) for step in (100, 9, 20, 30, 40, 50, 60, 70)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_json_lines(tmp_path / "steps.jsonl", rows)
     labels = [label["label"] for label in behaviours(path)["labels"]]
     assert labels == [f"step {step}" for step in (9, 20, 30, 40, 50, 60, 70, 100)]
     printed = behaviours(path, text=True)
@@ -112,9 +110,8 @@ def test_steps_are_in_the_order_of_their_numbers_and_few_are_shown(behaviours, t
 
 
 def test_no_named_label_is_left_out(behaviours, tmp_path):
-    path = tmp_path / "labels.jsonl"
     rows = [_row("p", "it is 4", None, label=f"model-{number}") for number in range(8)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_json_lines(tmp_path / "labels.jsonl", rows)
     printed = behaviours(path, text=True)
     named = [word for word in printed.split() if word.startswith("model-") and word[-1].isdigit()]
     assert named == [f"model-{number}" for number in range(8)]
@@ -258,7 +255,7 @@ def test_several_files_are_compared_over_the_problems_they_share(behaviours, tmp
 def test_files_of_one_name_are_told_apart_and_a_source_is_given_once(behaviours, tmp_path):
     for place, text in {"base/r.jsonl": "no", "rl/r.jsonl": "so"}.items():
         (tmp_path / place).parent.mkdir(exist_ok=True)
-        (tmp_path / place).write_text("".join(json.dumps(row) + "\n" for row in _samples_of("model", [text])))
+        write_json_lines(tmp_path / place, _samples_of("model", [text]))
     (tmp_path / "rl" / "r.csv").write_text("id,response,correct,label\np0,so,true,model\n")
     given = [tmp_path / place for place in ("base/r.jsonl", "rl/r.jsonl", "rl/r.csv")]
     assert [one["label"] for one in behaviours(*given[:2])["labels"]] == ["base/r", "rl/r"]

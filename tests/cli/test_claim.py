@@ -13,6 +13,7 @@ from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer
 from swerve.claim.sides import given_sides
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 from tests.chat_models import TURNS, byte_level, save_model
+from tests.json_lines import write_json_lines
 
 Swerve = Callable[..., tuple[int, str, str]]
 PROBLEMS = [
@@ -103,7 +104,7 @@ def test_responses_of_another_program_are_read(swerve: Swerve, files: Path) -> N
             for problem in PROBLEMS
             for number in range(8)
         ]
-        (files / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_json_lines(files / f"{name}.jsonl", rows)
     status, out, err = swerve("claim", "a.jsonl", "b.jsonl", "--parts", "accuracy", "--json")
     assert status == 0, err
     assert json.loads(out)["accuracy"]["difference"]["mean"] == 0.375
@@ -122,7 +123,7 @@ def write_verdicts(path: Path, num_right: int, problems: list[Problem] = PROBLEM
         for number in (5, 0, 3, 7, 1, 6, 2, 4)
         for problem in problems
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(path, rows)
 
 
 def test_verdicts_alone_suffice_for_accuracy_and_what_they_cannot_say_is_not_determined(
@@ -150,7 +151,7 @@ def test_a_file_that_swerve_grade_wrote_is_taken(swerve: Swerve, files: Path) ->
             for one in PROBLEMS
             for n in range(8)
         ]
-        (files / f"{name}-plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_json_lines(files / f"{name}-plain.jsonl", rows)
         status, *_ = swerve("grade", "--task", "math", f"{name}-plain.jsonl", "--out", f"{name}.jsonl")
         assert status == 0
     status, out, err = swerve("claim", "a.jsonl", "b.jsonl", "--json")
@@ -185,7 +186,7 @@ def test_a_record_without_a_response_is_left_out_and_said(swerve: Swerve, files:
             for n in range(320)
         ]
         rows[5]["response"] = None
-        (files / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_json_lines(files / name, rows)
     status, _, err = swerve("claim", "a.jsonl", "b.jsonl", "--parts", "accuracy", "--out", "card-left-out")
     assert status == 0, err
     assert "Of base: records without a response, left out: 1 (a.jsonl, line 6 has no response" in err
@@ -214,7 +215,7 @@ def test_samples_without_a_verdict_are_left_out_and_counted(swerve: Swerve, file
             for sample, one in enumerate((*marks, None))
         ]
         for name, kept in ((label, [row for row in rows if row["correct"] is not None]), (f"half_{label}", rows)):
-            (files / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+            write_json_lines(files / f"{name}.jsonl", kept)
     cards = []
     for name in ("", "half_"):
         arguments = (f"{name}base.jsonl", f"{name}rl.jsonl", "--out", f"card{name}", "--json")

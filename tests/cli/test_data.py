@@ -54,7 +54,8 @@ def test_a_mixture_is_shown(swerve: Swerve) -> None:
 
 def test_a_recipe_gives_its_task(swerve: Swerve) -> None:
     _, out, _ = swerve("data", "show", "demo_addition", "task.num_train=3", "--json", "-n", "5")
-    assert len(json.loads(out)) == 3
+    problems = json.loads(out)
+    assert [(problem["family"], problem["answer"] != "") for problem in problems] == [("addition", True)] * 3
 
 
 @pytest.mark.parametrize(

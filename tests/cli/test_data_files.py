@@ -16,11 +16,13 @@ from swerve.artifacts.response_columns import RESPONSES_SCHEMA
 from swerve.artifacts.responses import read_provenance
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table
-from swerve.cli.data_files import export, import_responses
+from swerve.cli.data_export import export
+from swerve.cli.data_import import import_rollouts
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_responses import read_responses
 from swerve.models.tiny import build_word_tokenizer
 from swerve.version import __version__
+from tests.json_lines import write_json_lines
 
 ROWS = [
     {"input": "1 + 1 =", "output": " 2", "gts": "2", "score": 1.0, "step": 4},
@@ -33,9 +35,7 @@ Swerve = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
-    path = tmp_path / "4.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return path
+    return write_json_lines(tmp_path / "4.jsonl", ROWS)
 
 
 def run(file: Path, out: Path, **changes: Any) -> None:
@@ -47,7 +47,7 @@ def run(file: Path, out: Path, **changes: Any) -> None:
         "task": None,
     }
     as_json = changes.pop("as_json", False)
-    result = import_responses(file, out=out, **{**options, **changes})
+    result = import_rollouts(file, out=out, **{**options, **changes})
     print(json.dumps(result.value) if as_json else result.text)
 
 
@@ -128,7 +128,7 @@ def test_joined_to_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         {"id": "a", "question": "1/2?", "answer": "\\frac{1}{2}", "family": "math"},
         {"id": "b", "question": "3 + 5?", "answer": "8", "family": "math"},
     ]
-    problems.write_text("".join(json.dumps(one) + "\n" for one in known))
+    write_json_lines(problems, known)
     run(responses, tmp_path / "out.parquet")  # its verdicts are known
     assert "without a prompt, which --problems FILE adds: 1" in capsys.readouterr().out
     run(responses, tmp_path / "out.parquet", problems=problems, task="gsm8k")
@@ -273,7 +273,7 @@ def test_responses_that_are_read_some_at_a_time_are_the_same(
         for n in range(23)
     ]
     rows[9]["sample"] = 7
-    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(tmp_path / "r.jsonl", rows)
     model = build_word_tokenizer([*"0123456789+="])
     model.save_pretrained(tmp_path / "model")
     options = {"tokenizer": str(tmp_path / "model") if tokenizer else None}
@@ -307,7 +307,7 @@ def test_the_summary_counts_what_was_left_out_and_what_is_beside_texts(
     sample = {"id": "a", "epoch": 1, "input": "1 + 1?", "target": "2", "messages": messages}
     rows = [{**sample, "error": {"message": "no server"}}, {**sample, "scores": {"match": {"value": "C"}}}]
     path, out = tmp_path / "samples.jsonl", tmp_path / "out.parquet"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_json_lines(path, rows)
     run(path, out)
     failed = f"{path}, line 1: sample 'a', epoch 1 failed: no server"
     assert capsys.readouterr().out.splitlines() == [
@@ -336,8 +336,7 @@ def test_a_row_without_an_id_is_of_the_problem_with_its_question(
         for n in range(4)
     ]
     given = [{**row, "id": None} if n in places else row for n, row in enumerate(rows)]
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in given))
+    file = write_json_lines(tmp_path / "rows.jsonl", given)
     run(file, tmp_path / "out.parquet")
     table = pq.read_table(tmp_path / "out.parquet")
     names = table["problem_id"].to_pylist()
@@ -354,8 +353,7 @@ def test_a_row_without_an_id_is_of_the_problem_with_its_question(
 
 def test_a_question_of_two_ids_names_no_problem(tmp_path: Path) -> None:
     rows = [{"id": name, "question": "1 + 1?", "response": "2", "correct": True} for name in ("p", "q", None)]
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = write_json_lines(tmp_path / "rows.jsonl", rows)
     run(file, tmp_path / "out.parquet")
     assert len(set(pq.read_table(tmp_path / "out.parquet")["problem_id"].to_pylist())) == 3
 
@@ -381,9 +379,9 @@ def test_a_failed_request_and_an_answer_without_its_request_do_not_refuse_the_fi
     lines = [{"id": f"b{n}", "custom_id": f"p{n}", "response": {"body": body}} for n in range(4)]
     del lines[0]["custom_id"]
     lines[2] |= {"response": None, "error": {"code": "expired"}}
-    Path("x_output.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_json_lines(Path("x_output.jsonl"), lines)
     requests = [{"custom_id": f"p{n}", "body": {"messages": [{"role": "user", "content": "1 + 1?"}]}} for n in range(4)]
-    Path("x_input.jsonl").write_text("".join(json.dumps(line) + "\n" for line in requests))
+    write_json_lines(Path("x_input.jsonl"), requests)
     status, out, err = swerve(*(word.replace("FILE", "x_output.jsonl") for word in command))
     assert status == 0, err
     assert said.replace("FILE", "x_output.jsonl") in " ".join((out + err).split())

@@ -18,13 +18,9 @@ from swerve.artifacts import streams
 from swerve.artifacts.parts import Parts
 from swerve.eval import grading
 from swerve.statistics import accuracy_interval
+from tests.json_lines import write_json_lines
 
 Swerve = Callable[..., tuple[int, str, str]]
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def read_rows(text: str) -> list[dict[str, Any]]:
@@ -41,7 +37,7 @@ FRACTIONS = [
 
 
 def test_verdicts_go_to_stdout_with_the_records_own_fields(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    file = write_json_lines(tmp_path / "rows.jsonl", FRACTIONS)
     status, out, err = swerve("grade", "--task", "math", str(file))
     assert status == 0
     rows = read_rows(out)
@@ -73,14 +69,14 @@ def test_ids_without_a_text_are_refused(swerve: Swerve, tmp_path: Path, table: b
 
 def test_the_interval_is_over_problems(swerve: Swerve, tmp_path: Path) -> None:
     rows = [{"id": name, "gold": "7", "response": f"\\boxed{{{7 if name < 'c' else 8}}}"} for name in "aabbccdd"]
-    status, out, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", rows)), "--json")
+    status, out, err = swerve("grade", "--task", "math", str(write_json_lines(tmp_path / "rows.jsonl", rows)), "--json")
     assert status == 0, err
     right = accuracy_interval([[True] * 2] * 2 + [[False] * 2] * 2)
     assert json.loads(out)["right"] == pytest.approx({"mean": 0.5, "low": right.low, "high": right.high})
 
 
 def test_audit_counts_both_ways_and_lists_every_disagreement(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    file = write_json_lines(tmp_path / "rows.jsonl", FRACTIONS)
     status, out, _ = swerve(
         "grade",
         "--task",
@@ -107,7 +103,7 @@ def test_audit_counts_both_ways_and_lists_every_disagreement(swerve: Swerve, tmp
 
 
 def test_audit_in_words(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    file = write_json_lines(tmp_path / "rows.jsonl", FRACTIONS)
     _, out, _ = swerve("grade", "--task", "math", str(file), "--audit", "score", "--out", "v.jsonl")
     assert "recorded right 2, graded right 2: both 1, only recorded 1, only graded 1, neither 1" in out
     assert '  b: recorded True, graded 0; gold "\\\\frac{14}{3}", read "\\\\frac{14}{5}"' in out
@@ -120,7 +116,7 @@ def test_numbers_other_than_verdicts_are_compared_with_the_value(swerve: Swerve,
         {"gold": "Ann is a knight.", "response": "<think>t</think> <answer>Ann is a knight</answer>", "total": 3.0},
         {"gold": "Ann is a knight.", "response": "<think>t</think> <answer>Ann is a knight</answer>", "total": -0.5},
     ]
-    file = write_rows(tmp_path / "rows.jsonl", rows)
+    file = write_json_lines(tmp_path / "rows.jsonl", rows)
     _, out, _ = swerve("grade", "--task", "k_and_k", "scale=parts", str(file), "--audit", "total", "--json")
     (audit,) = json.loads(out)["audits"]
     assert audit["compared"] == "values"
@@ -129,7 +125,7 @@ def test_numbers_other_than_verdicts_are_compared_with_the_value(swerve: Swerve,
 
 
 def test_fields_of_the_verdicts_names_are_kept_under_another(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "2", "answer": "2", "value": 9, "status": "old"}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "2", "answer": "2", "value": 9, "status": "old"}])
     _, out, _ = swerve("grade", "--task", "exact", str(file))
     (row,) = read_rows(out)
     assert (row["value"], row["status"]) == (1.0, "graded")
@@ -137,14 +133,14 @@ def test_fields_of_the_verdicts_names_are_kept_under_another(swerve: Swerve, tmp
 
 
 def test_verdicts_graded_again_lose_no_earlier_ones(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "2", "answer": "2", "value": 9, "recorded_value": 8}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "2", "answer": "2", "value": 9, "recorded_value": 8}])
     _, out, _ = swerve("grade", "--task", "exact", str(file))
     (row,) = read_rows(out)
     assert (row["value"], row["recorded_recorded_value"], row["recorded_value"]) == (1.0, 9, 8)
 
 
 def test_an_audit_of_what_is_no_verdict_is_refused_before_grading(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [*FRACTIONS, {"gold": "2", "answer": "2", "score": "yes"}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [*FRACTIONS, {"gold": "2", "answer": "2", "score": "yes"}])
     status, _, err = swerve("grade", "--task", "math", file.name, "--audit", "score", "--out", "v.jsonl")
     assert status == 1
     assert "rows.jsonl, line 6: the field 'score' of --audit must be a truth value or a number, got 'yes'" in err
@@ -154,7 +150,7 @@ def test_an_audit_of_what_is_no_verdict_is_refused_before_grading(swerve: Swerve
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(swerve: Swerve, tmp_path: Path) -> None:
     row = {"id": "a\x1b[31m", "gold": "2", "response": "\\boxed{3}", "score": True}
-    file = write_rows(tmp_path / "rows.jsonl", [row])
+    file = write_json_lines(tmp_path / "rows.jsonl", [row])
     _, out, _ = swerve("grade", "--task", "math", file.name, "--audit", "score", "--out", "v.jsonl")
     assert "recorded True, graded 0" in out
     assert "\x1b" not in out
@@ -162,7 +158,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(swerve: Swerve, 
 
 def test_a_device_is_not_replaced(swerve: Swerve, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    file = write_json_lines(tmp_path / "rows.jsonl", FRACTIONS)
     status, _, err = swerve("grade", "--task", "math", file.name, "--out", "pipe.jsonl")
     assert (status, (tmp_path / "pipe.jsonl").is_fifo()) == (2, True)
     assert "--out pipe.jsonl is not an ordinary file" in err
@@ -178,13 +174,15 @@ def test_fields_by_other_names_in_a_compressed_csv(swerve: Swerve, tmp_path: Pat
 
 
 def test_gold_may_be_one_of_several(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": ["3", "4"], "answer": "4"}, {"gold": 142.0, "answer": "142"}])
+    file = write_json_lines(
+        tmp_path / "rows.jsonl", [{"gold": ["3", "4"], "answer": "4"}, {"gold": 142.0, "answer": "142"}]
+    )
     _, out, _ = swerve("grade", "--task", "math", str(file))
     assert [row["value"] for row in read_rows(out)] == [1.0, 1.0]
 
 
 def test_policies_change_the_verdict(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": "so 9 + 9 = 18\n#### 18"}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "18", "response": "so 9 + 9 = 18\n#### 18"}])
     _, strict, _ = swerve("grade", "--task", "math", "extraction=boxed", str(file))
     _, hashed, _ = swerve("grade", "--task", "math", "extraction=hash", str(file))
     _, default, _ = swerve("grade", "--task", "math", str(file))
@@ -194,7 +192,7 @@ def test_policies_change_the_verdict(swerve: Swerve, tmp_path: Path) -> None:
 
 def test_where_many_are_unparsed_the_extraction_that_reads_them_is_named(swerve: Swerve, tmp_path: Path) -> None:
     texts = [*["so 9 + 9 = 18\n#### 18"] * 5, r"\boxed{18}", "The answer is $18$.", "I give up, sorry."]
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": text} for text in texts])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "18", "response": text} for text in texts])
     _, _, err = swerve("grade", "--task", "math", "extraction=boxed", str(file))
     assert r"7 of 8 answers have no \boxed{}; extraction=auto reads 7" in err
     _, _, err = swerve("grade", "--task", "math", str(file))
@@ -203,7 +201,7 @@ def test_where_many_are_unparsed_the_extraction_that_reads_them_is_named(swerve:
 
 def test_a_text_that_is_still_thinking_gives_no_answer(swerve: Swerve, tmp_path: Path) -> None:
     texts = ["<think> so\n#### 72", "<think> so 71 </think>\n#### 72", "so 71 </think>\n#### 72"]
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "72", "response": text} for text in texts])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "72", "response": text} for text in texts])
     for policies in ([], ["extraction=hash"]):
         _, out, _ = swerve("grade", "--task", "gsm8k", *policies, str(file))
         assert [row["value"] for row in read_rows(out)] == [None, 1.0, 1.0]
@@ -233,7 +231,7 @@ def test_a_text_that_is_still_thinking_gives_no_answer(swerve: Swerve, tmp_path:
     ],
 )
 def test_usage_errors_are_one_line(swerve: Swerve, tmp_path: Path, arguments: list[str], message: str) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    file = write_json_lines(tmp_path / "rows.jsonl", FRACTIONS)
     status, out, err = swerve("grade", str(file.name), *arguments)
     assert (status, out) == (2, "")
     assert message in err
@@ -254,14 +252,14 @@ def test_usage_errors_are_one_line(swerve: Swerve, tmp_path: Path, arguments: li
     ],
 )
 def test_records_that_cannot_be_graded_are_named(swerve: Swerve, tmp_path: Path, row: Any, message: str) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [FRACTIONS[0], row])
+    file = write_json_lines(tmp_path / "rows.jsonl", [FRACTIONS[0], row])
     status, _, err = swerve("grade", "--task", "math", file.name)
     assert status == 1
     assert message in err
 
 
 def test_golds_that_no_answer_can_meet_are_counted(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": gold, "response": "A"} for gold in ("A", "2", "proof")])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": gold, "response": "A"} for gold in ("A", "2", "proof")])
     counted = "of 3 have a gold answer that no answer can meet"
     for task, note in (("choice", f"2 {counted} ({file}, line 2: '2')"), ("math", f"1 {counted} ({file}, line 3: ")):
         status, out, err = swerve("grade", "--task", task, str(file))
@@ -271,21 +269,21 @@ def test_golds_that_no_answer_can_meet_are_counted(swerve: Swerve, tmp_path: Pat
 
 def test_rows_with_a_null_gold_are_left_out_and_counted(swerve: Swerve, tmp_path: Path) -> None:
     null = {"gold": None, "response": "2"}
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "1", "response": "\\boxed{1}"}, null])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "1", "response": "\\boxed{1}"}, null])
     status, out, err = swerve("grade", "--task", "math", str(file))
     assert (status, [row["value"] for row in read_rows(out)]) == (0, [1.0])
     assert f"1 of 2 left out: no gold answer ({file}, line 2)" in err
-    status, _, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "nulls.jsonl", [null])))
+    status, _, err = swerve("grade", "--task", "math", str(write_json_lines(tmp_path / "nulls.jsonl", [null])))
     assert (status, "the gold answer of all 1 records is null" in err) == (1, True)
 
 
 def test_a_null_response_is_left_out_and_an_empty_one_is_unparsed(swerve: Swerve, tmp_path: Path) -> None:
     null, empty = {"gold": "1", "response": None}, {"gold": "1", "response": ""}
-    file = write_rows(tmp_path / "rows.jsonl", [null, empty, {"gold": "1", "response": "\\boxed{1}"}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [null, empty, {"gold": "1", "response": "\\boxed{1}"}])
     status, out, err = swerve("grade", "--task", "math", str(file))
     assert (status, [row["status"] for row in read_rows(out)]) == (0, ["unparsed", "graded"])
     assert f"1 left out: no response ({file}, line 1 has null as its response)" in err
-    status, _, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "nulls.jsonl", [null, null])))
+    status, _, err = swerve("grade", "--task", "math", str(write_json_lines(tmp_path / "nulls.jsonl", [null, null])))
     assert (status, "none of its 2 records has a response" in err) == (1, True)
 
 
@@ -294,10 +292,10 @@ def test_answers_without_an_id_belong_to_the_problem_of_their_question(swerve: S
     rows += [{"question": "1 + 1?", "gold": "2", "response": "\\boxed{3}"} for _ in range(9)]
     rows[0]["id"] = rows[3]["id"] = None
     rows[1]["id"], rows[4]["id"] = "a", "b"
-    status, out, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", rows)), "--json")
+    status, out, err = swerve("grade", "--task", "math", str(write_json_lines(tmp_path / "rows.jsonl", rows)), "--json")
     assert (status, json.loads(out)["right"]["mean"], json.loads(out)["left_out"]) == (0, 0.5, None), err
     rows[5]["question"] = None
-    status, out, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", rows)), "--json")
+    status, out, err = swerve("grade", "--task", "math", str(write_json_lines(tmp_path / "rows.jsonl", rows)), "--json")
     assert json.loads(out)["right"]["mean"] == pytest.approx(1 / 3)
     assert "1 of 12 have neither id nor question and are problems of their own" in json.loads(out)["left_out"]
 
@@ -307,8 +305,8 @@ def test_problems_give_gold_and_policies(swerve: Swerve, tmp_path: Path) -> None
     from swerve.types import Problem
 
     problem = Problem(id="p1", family="gsm8k", question="?", answer="18", grading={"extraction": ["hash"]})
-    problems = write_rows(tmp_path / "problems.jsonl", [problem_record(problem)])
-    file = write_rows(tmp_path / "rows.jsonl", [{"id": "p1", "response": "#### 18"}])
+    problems = write_json_lines(tmp_path / "problems.jsonl", [problem_record(problem)])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"id": "p1", "response": "#### 18"}])
     _, out, _ = swerve("grade", "--task", "gsm8k", str(file), "--problems", str(problems))
     assert read_rows(out)[0]["value"] == 1.0
 
@@ -319,10 +317,10 @@ def test_what_was_given_of_the_answer_and_a_tables_details_are_read(swerve: Swer
     given = [{}, {"begun": ""}, {"begun": "<think>\n"}, {"prefix": "<think>", "begun": ""}, {"begun": 3}]
     details = [{"problem_details": json.dumps(one)} for one in given]
     rows = [{**row, **one, "response": text} for one in (*given, *details)]
-    _, out, _ = swerve("grade", "--task", "k_and_k", str(write_rows(tmp_path / "rows.jsonl", rows)))
+    _, out, _ = swerve("grade", "--task", "k_and_k", str(write_json_lines(tmp_path / "rows.jsonl", rows)))
     assert [one["value"] for one in read_rows(out)] == [1.0, 0.0, 1.0, 1.0, 1.0] * 2
     other = [{"question": "?", "gold": "1", "response": "2", "problem_details": json.dumps({"alternatives": ["2"]})}]
-    _, out, _ = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", other)))
+    _, out, _ = swerve("grade", "--task", "math", str(write_json_lines(tmp_path / "rows.jsonl", other)))
     assert read_rows(out)[0]["value"] == 1.0
 
 
@@ -332,20 +330,20 @@ def problems(tmp_path: Path) -> Path:
     from swerve.types import Problem
 
     problem = Problem(id="p1", family="gsm8k", question="?", answer="18", grading={"extraction": ["hash"]})
-    return write_rows(tmp_path / "problems.jsonl", [problem_record(problem)])
+    return write_json_lines(tmp_path / "problems.jsonl", [problem_record(problem)])
 
 
 def test_policies_of_the_command_line_come_before_those_of_the_problems(
     swerve: Swerve, tmp_path: Path, problems: Path
 ) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"id": "p1", "response": "\\boxed{18}"}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"id": "p1", "response": "\\boxed{18}"}])
     _, own, _ = swerve("grade", "--task", "gsm8k", file.name, "--problems", problems.name)
     _, given, _ = swerve("grade", "--task", "gsm8k", "extraction=boxed", file.name, "--problems", problems.name)
     assert [read_rows(out)[0]["status"] for out in (own, given)] == ["unparsed", "graded"]
 
 
 def test_problems_keep_their_grader_and_it_is_said(swerve: Swerve, tmp_path: Path, problems: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"id": "p1", "response": "#### 18.0"}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"id": "p1", "response": "#### 18.0"}])
     _, out, err = swerve("grade", "--task", "exact", file.name, "--problems", problems.name)
     assert read_rows(out)[0]["value"] == 1.0
     assert "graded by the graders of their problems: gsm8k 1" in err
@@ -355,7 +353,7 @@ def test_problems_keep_their_grader_and_it_is_said(swerve: Swerve, tmp_path: Pat
 
 
 def test_an_id_that_the_problems_lack_is_named(swerve: Swerve, tmp_path: Path, problems: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"id": "p2", "response": "#### 18"}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"id": "p2", "response": "#### 18"}])
     status, _, err = swerve("grade", "--task", "gsm8k", file.name, "--problems", problems.name)
     assert status == 1
     assert "no problem of the problems' file has its id 'p2'" in err
@@ -376,7 +374,7 @@ def reward(problem, text):
 def test_an_interrupted_command_continues_where_it_stopped(swerve: Swerve, tmp_path: Path) -> None:
     log = tmp_path / "graded.txt"
     (tmp_path / "slow.py").write_text(SLOW_REWARD.format(log=str(log)))
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(2400)])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(2400)])
     arguments = ["grade", "--task", "python", "file=slow.py", file.name, "--out", "out.jsonl", "--workers", "2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "swerve", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
@@ -407,7 +405,7 @@ def test_chunks_change_nothing_and_a_kill_between_them_costs_one(
         {"id": f"p{n // 4}", "gold": None if n == 17 else "3", "response": f"#### {3 + n % 2}", "was": n % 3}
         for n in range(50)
     ]
-    file = write_rows(tmp_path / "rows.jsonl", [*rows, {"gold": "3", "response": "x" * 3000, "was": 0}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [*rows, {"gold": "3", "response": "x" * 3000, "was": 0}])
     command = ("grade", file.name, "--task", "gsm8k", "--audit", "was", "--out", "out.jsonl", "--json")
     _, whole, _ = swerve(*command)
     content = (tmp_path / "out.jsonl").read_bytes()
@@ -445,7 +443,7 @@ def test_chunks_change_nothing_and_a_kill_between_them_costs_one(
 def test_rows_come_to_stdout_as_chunks_are_graded(
     swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(5)])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(5)])
     _, whole, _ = swerve("grade", str(file), "--task", "math")
     monkeypatch.setattr(streams, "ROWS_AT_ONCE", 2)
     grade_all, calls = grading.grade_all, iter(range(3))
@@ -462,7 +460,7 @@ def test_what_is_wrong_with_the_last_record_is_said_before_the_first_is_graded(
     swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr(grading, "grade_all", lambda pairs: 1 / 0)
-    file = write_rows(tmp_path / "rows.jsonl", [*[{"gold": "1", "answer": "1", "was": 1}] * 2001, last])
+    file = write_json_lines(tmp_path / "rows.jsonl", [*[{"gold": "1", "answer": "1", "was": 1}] * 2001, last])
     status, out, err = swerve("grade", file.name, "--task", "math", "--audit", "was", "--out", "out.jsonl")
     assert (status, out, message in err) == (1, "", True)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("out")] == []
@@ -472,7 +470,7 @@ def test_what_is_kept_of_a_summary_does_not_grow_with_the_rows(
     swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grading, "MOST_KEPT", 3)
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "1", "answer": "2", "was": True} for _ in range(8)])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "1", "answer": "2", "was": True} for _ in range(8)])
     command = ("grade", file.name, "--task", "math", "--audit", "was")
     (audit,) = json.loads(swerve(*command, "--json")[1])["audits"]
     assert (audit["num_disagreements"], len(audit["disagreements"])) == (8, 3)
@@ -481,7 +479,7 @@ def test_what_is_kept_of_a_summary_does_not_grow_with_the_rows(
 
 
 def test_somebody_elses_file_beside_the_output_is_left_as_it_is(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": "#### 18"}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "18", "response": "#### 18"}])
     theirs = tmp_path / "out.jsonl.partial"
     theirs.write_text("half of a download\n")
     status, _, err = swerve("grade", str(file), "--task", "gsm8k", "--out", str(tmp_path / "out.jsonl"))
@@ -490,7 +488,7 @@ def test_somebody_elses_file_beside_the_output_is_left_as_it_is(swerve: Swerve, 
 
 
 def test_a_partial_output_of_other_policies_is_not_used(swerve: Swerve, tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": "#### 18"}])
+    file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "18", "response": "#### 18"}])
     others = Parts(tmp_path / "out.jsonl.partial", {"policies": {}})
     others.begin()
     others.put("verdicts", 0, [{"value": 0.0, "status": "graded"}])
@@ -505,10 +503,12 @@ def test_a_partial_output_of_other_policies_is_not_used(swerve: Swerve, tmp_path
 
 def test_the_letters_of_a_palindrome_decide_where_there_is_no_gold(swerve: Swerve, tmp_path: Path) -> None:
     rows = [{"letters": ["a", "b", "b"], "answer": "bab"}, {"letters": "abb", "answer": "abb"}]
-    file = write_rows(tmp_path / "rows.jsonl", rows)
+    file = write_json_lines(tmp_path / "rows.jsonl", rows)
     _, out, _ = swerve("grade", "--task", "palindrome", str(file))
     assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
-    status, _, err = swerve("grade", "--task", "palindrome", str(write_rows(tmp_path / "x.jsonl", [{"answer": "bab"}])))
+    status, _, err = swerve(
+        "grade", "--task", "palindrome", str(write_json_lines(tmp_path / "x.jsonl", [{"answer": "bab"}]))
+    )
     assert (status, "x.jsonl, line 1 has no gold answer" in err) == (1, True)
 
 
@@ -517,7 +517,7 @@ def test_shards_in_any_order_give_the_bytes_of_one_process(
     swerve: Swerve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_continued: bool
 ) -> None:
     rows = [{"id": f"p{n // 4}", "gold": "3", "response": f"#### {3 + n % 2}", "was": n % 3} for n in range(50)]
-    file = write_rows(tmp_path / "rows.jsonl", rows)
+    file = write_json_lines(tmp_path / "rows.jsonl", rows)
     command = ("grade", file.name, "--task", "gsm8k", "--audit", "was")
     _, whole, _ = swerve(*command, "--out", "whole.jsonl")
     assert "--shard and --parts-from need --out FILE" in swerve(*command, "--shard", "1/3")[2]
@@ -558,7 +558,7 @@ def test_what_the_grader_failed_at_is_neither_right_nor_wrong(swerve: Swerve, tm
     task = ("--task", "python", "file=own.py", "--audit", "was")
 
     def said(*given: dict[str, Any]) -> tuple[Any, list[str]]:
-        file = write_rows(tmp_path / "rows.jsonl", list(given)).name
+        file = write_json_lines(tmp_path / "rows.jsonl", list(given)).name
         return json.loads(swerve("grade", *task, file, "--json")[1]), swerve("grade", *task, file)[2].splitlines()
 
     summary, lines = said(*rows)
@@ -591,7 +591,7 @@ def test_a_row_without_an_id_is_of_the_problem_with_its_question(
 ) -> None:
     summaries = []
     for rows in (REPEATED, without_ids(*places)):
-        file = write_rows(tmp_path / "rows.jsonl", rows)
+        file = write_json_lines(tmp_path / "rows.jsonl", rows)
         status, out, err = swerve("grade", str(file), "--task", "math", "--out", str(tmp_path / "v.jsonl"), "--json")
         assert status == 0, err
         summaries.append(json.loads(out))
@@ -602,7 +602,7 @@ def test_a_row_without_an_id_is_of_the_problem_with_its_question(
 def test_rows_without_any_id_are_of_the_problem_they_ask(swerve: Swerve, tmp_path: Path) -> None:
     shares = []
     for rows in (REPEATED, without_ids(*range(8))):
-        file = write_rows(tmp_path / "rows.jsonl", rows)
+        file = write_json_lines(tmp_path / "rows.jsonl", rows)
         status, _, err = swerve("grade", str(file), "--task", "math")
         assert status == 0
         shares.append(err)
@@ -611,7 +611,7 @@ def test_rows_without_any_id_are_of_the_problem_they_ask(swerve: Swerve, tmp_pat
 
 def test_what_has_neither_id_nor_question_is_said(swerve: Swerve, tmp_path: Path) -> None:
     rows = [{**row, "question": None} if n == 3 else row for n, row in enumerate(without_ids(3))]
-    status, _, err = swerve("grade", str(write_rows(tmp_path / "rows.jsonl", rows)), "--task", "math")
+    status, _, err = swerve("grade", str(write_json_lines(tmp_path / "rows.jsonl", rows)), "--task", "math")
     assert status == 0
     assert "1 of 8 have neither id nor question and are problems of their own" in err
     assert "rows.jsonl, line 4)" in err
@@ -623,8 +623,8 @@ def test_problems_are_found_by_their_question_where_a_record_has_no_id(swerve: S
         {"id": "q", "family": "math", "question": "1 + 2?", "answer": "3"},
     ]
     rows = [{"question": " 1 +  2?", "response": "\\boxed{3}"}, {"id": "p", "response": "\\boxed{3}"}]
-    file = write_rows(tmp_path / "rows.jsonl", rows)
-    problems = write_rows(tmp_path / "problems.jsonl", known)
+    file = write_json_lines(tmp_path / "rows.jsonl", rows)
+    problems = write_json_lines(tmp_path / "problems.jsonl", known)
     status, out, err = swerve("grade", str(file), "--problems", str(problems))
     assert status == 0, err
     assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
@@ -636,8 +636,8 @@ def test_rows_of_countdown_are_graded_without_a_hint(swerve: Swerve, tmp_path: P
         {"target": 65, "nums": [19, 36, 55, 7], "response": "<answer>36 + 29</answer>"},
         {"target": 10, "nums": [2, 3, 4], "response": "<answer>2 * 3 + 4 = 10</answer>"},
     ]
-    problems = write_rows(tmp_path / "problems.jsonl", [{"target": 65, "nums": [19, 36, 55, 7]}])
-    file = write_rows(tmp_path / "rows.jsonl", rows)
+    problems = write_json_lines(tmp_path / "problems.jsonl", [{"target": 65, "nums": [19, 36, 55, 7]}])
+    file = write_json_lines(tmp_path / "rows.jsonl", rows)
     for options in ((), ("--task", "countdown"), ("--problems", str(problems))):
         status, out, err = swerve("grade", str(file), *options)
         assert status == 0, err
@@ -646,7 +646,7 @@ def test_rows_of_countdown_are_graded_without_a_hint(swerve: Swerve, tmp_path: P
 
 
 def test_lists_of_responses_are_graded_and_plain_problems_joined(swerve: Swerve, tmp_path: Path) -> None:
-    problems = write_rows(tmp_path / "p.jsonl", [{"id": "a", "question": "1 + 1?", "answer": "2"}])
+    problems = write_json_lines(tmp_path / "p.jsonl", [{"id": "a", "question": "1 + 1?", "answer": "2"}])
     lists = [{"id": "a", "question": "1 + 1?", "gold": "2", "responses": [r"\boxed{2}", r"\boxed{3}"]}]
     apart = [{"id": "a", "response": text} for text in lists[0]["responses"]]
     given: dict[str, tuple[list[dict[str, Any]], tuple[str, ...]]] = {
@@ -654,14 +654,28 @@ def test_lists_of_responses_are_graded_and_plain_problems_joined(swerve: Swerve,
         "problems": (apart, ("--problems", str(problems))),
     }
     for name, (rows, options) in given.items():
-        file = write_rows(tmp_path / f"{name}.jsonl", rows)
+        file = write_json_lines(tmp_path / f"{name}.jsonl", rows)
         status, out, err = swerve("grade", str(file), "--task", "math", *options)
         assert status == 0, err
         assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
 
 
+def test_responses_are_found_where_their_layout_has_them(swerve: Swerve, tmp_path: Path) -> None:
+    """A program's names for prompt, response and gold answer are no hint that a user must give."""
+    row = {"input_prompt": "1 + 1?", "output_response": r"It is \boxed{2}", "score": 0.5}
+    golds = [{"env_extras": {"reward_spec": {"ground_truth": gold}}} for gold in ("2", "3")]
+    path = write_json_lines(tmp_path / "skyrl.jsonl", [{**row, **gold} for gold in golds])
+    status, out, err = swerve("grade", "--task", "math", str(path))
+    assert status == 0, err
+    verdicts = read_rows(out)
+    assert [(each["value"], each["gold"]) for each in verdicts] == [(1.0, "2"), (0.0, "3")]
+    assert [(each["prompt"], each["response"], each["reward"]) for each in verdicts] == [
+        (row["input_prompt"], row["output_response"], 0.5)
+    ] * 2
+
+
 def test_a_response_that_was_cut_while_it_thought_is_unanswered(swerve: Swerve, tmp_path: Path) -> None:
     row = {"question": "1 + 1?", "gold": "2"}
     rows = [{**row, "response": r"\boxed{2}"}, {**row, "response": None, "reasoning": "1 +", "finish_reason": "length"}]
-    status, _, err = swerve("grade", str(write_rows(tmp_path / "r.jsonl", rows)), "--task", "math")
+    status, _, err = swerve("grade", str(write_json_lines(tmp_path / "r.jsonl", rows)), "--task", "math")
     assert (status, "2 records, 1 right (50%" in err, "no answer: 1 of 2" in err) == (0, True, True), err

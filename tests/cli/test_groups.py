@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import Swerve
+from tests.json_lines import write_json_lines
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def file(tmp_path: Path) -> str:
         | {"template": n // 3, "correct": n < 6}
         for n in range(12)
     ]
-    (tmp_path / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(tmp_path / "responses.jsonl", rows)
     return "responses.jsonl"
 
 

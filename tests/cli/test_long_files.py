@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from swerve.artifacts import streams
+from tests.json_lines import write_json_lines
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -35,7 +35,7 @@ def test_four_times_the_rows_take_the_same_memory(
              "correct": n % 2, "step": 0 if n < 10 else 1}
             for n in range(num)
         )  # fmt: skip
-        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_json_lines(tmp_path / "rows.jsonl", lines)
         if num > 10:  # after the imports
             tracemalloc.start()
         status, _, err = swerve(*command)

@@ -26,6 +26,7 @@ from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.recipes.loader import load_config, load_settings
 from tests.builders import write_evaluation
+from tests.json_lines import write_json_lines
 
 Swerve = Callable[..., tuple[int, str, str]]
 RESPONSES = [
@@ -63,9 +64,7 @@ def folder(tiny: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def responses(tmp_path: Path) -> Path:
-    path = tmp_path / "dpo.jsonl"
-    path.write_text("\n".join(map(json.dumps, RESPONSES)))
-    return path
+    return write_json_lines(tmp_path / "dpo.jsonl", RESPONSES)
 
 
 @pytest.fixture
@@ -131,7 +130,7 @@ def test_responses_longer_than_the_models_read_are_left_out_and_named(
 ) -> None:
     limit = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
     long = {"id": "p3", "problem": "1 + 1 =", "response": " 2" * limit, "correct": True}
-    responses.write_text("\n".join(map(json.dumps, [*RESPONSES, long])))
+    write_json_lines(responses, [*RESPONSES, long])
     status, _, err = swerve(*arguments(responses, folder))
     assert status == 0, err
     assert {one.problem.id for one in plans[0].sequences} == {"p1", "p2"}
@@ -292,7 +291,7 @@ def test_wrong_input(
     (tmp_path / "bad.jsonl").write_text(json.dumps(RESPONSES[0]) + "\n{oops")
     (tmp_path / "bare.jsonl").write_text('{"id": "p", "response": "2"}')
     unjudged = [{key: value for key, value in row.items() if key != "correct"} for row in RESPONSES]
-    (tmp_path / "unjudged.jsonl").write_text("\n".join(map(json.dumps, unjudged)))
+    write_json_lines(tmp_path / "unjudged.jsonl", unjudged)
     texts = {"R": str(responses), "N": str(tmp_path / "unjudged.jsonl"), "M": str(folder), "b c=M": f"b c={folder}"}
     models = ["--reference", str(folder), "--checkpoint", f"late={folder}"]
     filled = [part for text in given for part in (models if text == "OK" else [texts.get(text, text)])]

@@ -16,7 +16,7 @@ from swerve.errors import ConfigError
 from swerve.models.sources import CheckpointSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.recipe import STEPS, ProbeRecipe
-from swerve.probe.step_log import do_step, steps_done
+from swerve.probe.step_log import logged_step, steps_done
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
@@ -199,11 +199,18 @@ def test_steps_and_models_in_their_order(recipe: Path) -> None:
 
 def test_a_step_is_done_for_one_digest_only(tmp_path: Path) -> None:
     done = steps_done(tmp_path)
-    assert do_step(done, "analysis", "a", lambda: 3, SilentProgress()) == 3
+    with logged_step(done, "analysis", "a", SilentProgress()):
+        assert done.get("analysis") is None
     assert done.get("analysis") == "a"
     assert done.get("divergence") is None
-    assert do_step(done, "analysis", "b", lambda: 4, SilentProgress()) == 4
+    with logged_step(done, "analysis", "b", SilentProgress()):
+        assert done.get("analysis") is None
     assert steps_done(tmp_path).get("analysis") == "b"
+    with pytest.raises(KeyError), logged_step(done, "analysis", "c", SilentProgress()):  # what failed is not done
+        raise KeyError
+    assert done.get("analysis") is None
+    with logged_step(done, "analysis", "b", SilentProgress()):
+        pass
     (part,) = (tmp_path / "steps").iterdir()
     part.write_text("{")
     assert done.get("analysis") is None

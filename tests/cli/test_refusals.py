@@ -15,6 +15,7 @@ import pytest
 
 from tests.campaign.slow_answers import slowness
 from tests.cli import test_app, test_data, test_grade, test_probe_command, test_sample
+from tests.json_lines import write_json_lines
 
 _MOST_SECONDS = 1.5
 """CPU time of a refusal, on a machine whose slowness is 1."""
@@ -53,7 +54,7 @@ def test_a_wrong_command_says_so_within_a_moment(save_addition_model: Callable[.
     (tmp_path / "dpo.jsonl").write_text("\n".join(rows))
     (tmp_path / "bad.jsonl").write_text(f"{rows[0]}\n{{oops")
     (tmp_path / "bare.jsonl").write_text('{"id": "p", "response": "2"}')
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, test_grade.FRACTIONS)))
+    write_json_lines(tmp_path / "rows.jsonl", test_grade.FRACTIONS)
 
     took = {}
     for words in _commands(model, late):

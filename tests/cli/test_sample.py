@@ -19,6 +19,7 @@ from swerve.cli.eval_command import model_temperatures
 from swerve.cli.sample import split_arguments
 from swerve.errors import ConfigError
 from tests.conftest import TwoProcesses
+from tests.json_lines import write_json_lines
 
 Swerve = Callable[..., tuple[int, str, str]]
 TASK = ("--task", "addition", "digits=2", "num_heldout=4", "--max-new-tokens", "6", "--batch", "8")
@@ -213,7 +214,7 @@ def test_rows_from_elsewhere_stand_in_the_table(swerve: Swerve, model: str, tmp_
     assert status == 0, err
     problems = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     answers = [{"id": row["id"], "response": f"so answer {row['answer']}"} for row in problems[:3]]
-    (tmp_path / "openai.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers), encoding="utf-8")
+    write_json_lines(tmp_path / "openai.jsonl", answers)
     (tmp_path / "published.csv").write_text("name,kind,accuracy\no1,all,0.5\n", encoding="utf-8")
     given = ("--rows", "openai.jsonl", "--rows", "published.csv", *TASK, "--out", "out")
     status, table, err = swerve("eval", "--model", f"a={model}", *given, "--num-samples", "2", "--format", "json")

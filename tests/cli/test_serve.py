@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from swerve.cli import main
 from swerve.rollout.recipe_server import ServerPlan
+from tests.command_line import exit_status
 
 RECIPE = """
 name: served
@@ -43,14 +43,8 @@ def recipe(tmp_path) -> list[str]:
     ]
 
 
-def run(arguments: list[str]) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    return int(caught.value.code or 0)
-
-
 def test_the_command_has_what_the_recipe_needs(recipe, tmp_path, capsys):
-    assert run([*recipe, "--port", "8123", "--", "--swap-space", "2"]) == 0
+    assert exit_status(*recipe, "--port", "8123", "--", "--swap-space", "2") == 0
     shown = capsys.readouterr()
     words = shlex.split(shown.out)
     environment = dict(word.split("=") for word in words if word.startswith("VLLM_"))
@@ -73,7 +67,7 @@ def test_the_command_has_what_the_recipe_needs(recipe, tmp_path, capsys):
 
 def test_gpus_share_each_layer_and_need_nothing_of_a_cpu(recipe, capsys):
     changes = ["runtime.precision=bfloat16", "model.num_heads=4", "model.num_kv_heads=2"]
-    assert run([*recipe, "--gpus", "0,2", *changes, "rollout.engine.weights=transfer"]) == 0
+    assert exit_status(*recipe, "--gpus", "0,2", *changes, "rollout.engine.weights=transfer") == 0
     shown, keys = capsys.readouterr()
     assert """--weight-transfer-config '{"backend": "nccl"}'""" in shown
     assert "rollout.engine.urls=http://127.0.0.1:8000 rollout.engine.weights=transfer;" in keys
@@ -95,12 +89,12 @@ def test_gpus_share_each_layer_and_need_nothing_of_a_cpu(recipe, capsys):
 )
 def test_what_cannot_be_served_is_one_line(recipe, capsys, monkeypatch, more, status, message):
     monkeypatch.setattr("swerve.rollout.vllm_protocol.find_spec", lambda _: None)
-    assert run([*recipe, *more]) == status
+    assert exit_status(*recipe, *more) == status
     assert message in capsys.readouterr().err
 
 
 def test_what_only_another_machine_can_serve_is_printed_with_a_note(recipe, capsys):
-    assert run([*recipe, "runtime.device=auto", "model.num_heads=4", "model.num_kv_heads=2"]) == 0
+    assert exit_status(*recipe, "runtime.device=auto", "model.num_heads=4", "model.num_kv_heads=2") == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("VLLM_")
     assert " vllm serve " in shown.out
@@ -125,7 +119,7 @@ def test_a_server_is_waited_for_until_it_samples_and_stopped_by_ctrl_c(recipe, c
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     started(SERVER, port)
-    assert run([*recipe, "--run", "--port", str(port)]) == 0
+    assert exit_status(*recipe, "--run", "--port", str(port)) == 0
     shown = capfd.readouterr().err
     assert f"http://127.0.0.1:{port} samples; Ctrl-C stops it" in shown
     assert shown.endswith("swerve: stopping the server\n")
@@ -135,16 +129,16 @@ def test_a_server_is_waited_for_until_it_samples_and_stopped_by_ctrl_c(recipe, c
 
 def test_a_server_that_ends_by_itself_is_an_error_and_a_taken_port_too(recipe, capfd, started):
     started("import sys; sys.exit('no such model')", 1)
-    assert run([*recipe, "--run", "--port", "1"]) == 1
+    assert exit_status(*recipe, "--run", "--port", "1") == 1
     assert "no such model\nswerve: error: the server ended with status 1; its output is above" in capfd.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert run([*recipe, "--run", "--port", str(port)]) == 2
+        assert exit_status(*recipe, "--run", "--port", str(port)) == 2
     assert f"something listens on port {port} already" in capfd.readouterr().err
 
 
 def test_a_key_on_the_command_line_is_refused_and_not_repeated(recipe, capsys):
     for option in (["--api-key", "sk-zq9"], ["--api_key=sk-zq9"]):
-        assert run([*recipe, "--", *option]) == 2
+        assert exit_status(*recipe, "--", *option) == 2
         shown = capsys.readouterr()
         assert (shown.out, "zq9" in shown.err, "VLLM_API_KEY" in shown.err) == ("", False, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -11,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.json_lines import write_json_lines
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(
@@ -58,12 +59,12 @@ def shell(tmp_path: Path, save_addition_model: Callable[..., Path]) -> Callable[
     for seed, name in ((1, "rl"), (2, "base")):
         save_addition_model(tmp_path / "models" / name, seed=seed)
     problems = [{"id": str(n), "question": f"{n // 10} {n % 10} + 7 6 =", "answer": "0 8 1"} for n in range(60)]
-    (tmp_path / "problems.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in problems))
+    write_json_lines(tmp_path / "problems.jsonl", problems)
     answers = [
         {"id": row["id"], "question": row["question"], "gold": "0 8 1", "response": f"{row['id'][-1]} + 6 = 0 8 1"}
         for row in problems[:20]
     ]
-    (tmp_path / "answers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in answers))
+    write_json_lines(tmp_path / "answers.jsonl", answers)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sbatch").write_text(SBATCH.replace("{python}", sys.executable))
     (tmp_path / "bin" / "sbatch").chmod(0o755)

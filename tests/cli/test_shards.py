@@ -14,6 +14,7 @@ import pytest
 
 from swerve.artifacts.files import remove, write_sealed
 from tests.campaign.states import contents
+from tests.json_lines import write_json_lines
 
 Swerve = Callable[..., tuple[int, str, str]]
 TASK = ("--task", "addition", "digits=2", "num_heldout=5", "--max-new-tokens", "6", "--batch", "1")
@@ -189,7 +190,7 @@ def test_forged_parts_of_each_command_are_named_and_the_rest_is_taken(
     rows = [
         {"id": f"p{k}", "problem": f"{k} + 1 =", "gold": "2", "response": f" {k}", "correct": k == 1} for k in (1, 2)
     ]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_json_lines(tmp_path / "rows.jsonl", rows)
     words = command.split()
     status, whole, err = swerve(*words)
     assert status == 0, err

@@ -11,13 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from swerve.cli import main
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main(["view", *arguments])
-    return int(caught.value.code or 0)
+from tests.command_line import exit_status
 
 
 def interrupt() -> None:
@@ -40,7 +34,7 @@ def test_the_browser_opens_the_address_and_ctrl_c_ends_the_server(
 
     monkeypatch.setattr(webbrowser, "open", opened)
     monkeypatch.setenv("DISPLAY", ":0")
-    assert run(str(tmp_path)) == 0
+    assert exit_status("view", str(tmp_path)) == 0
     shown = capsys.readouterr()
     ((url, page),) = pages
     assert shown.out == f"{url}\n"
@@ -59,10 +53,10 @@ def test_without_a_display_or_when_asked_the_address_is_only_printed(
             monkeypatch.setenv(name, ":0")
     timer = threading.Timer(0.5, interrupt)
     timer.start()
-    assert run(str(tmp_path), *arguments) == 0
+    assert exit_status("view", str(tmp_path), *arguments) == 0
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(str(tmp_path / "none")) == 2
+    assert exit_status("view", str(tmp_path / "none")) == 2
     assert capsys.readouterr().err == f"swerve: error: {tmp_path}/none is no folder; give one with runs in it\n"

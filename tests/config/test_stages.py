@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from swerve.config.presets import PRESETS, preset_notes
-from swerve.config.stages import RlStage, SftStage
+from swerve.config.presets import PRESETS
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import SftStage
 from tests.cases import each
 
 
@@ -90,13 +91,13 @@ def test_groups_with_equal_rewards_are_left_out_only_where_they_have_no_gradient
 
 
 def test_a_preset_says_what_it_leaves_out_until_the_stage_sets_it() -> None:
-    assert preset_notes([_stage(preset="verl")]) == [
+    assert _stage(preset="verl").notes == [
         "stages.rl: beside its preset, verl makes 4 updates per rollout (with one no clip acts): num_minibatches: 4",
         "stages.rl: beside its preset, verl decays weights: optimizer: {weight_decay: 0.01}",
     ]
-    assert preset_notes([_stage(preset="verl", num_epochs=2, optimizer={"lr": 1e-6, "weight_decay": 0.01})]) == []
-    assert [len(preset_notes([_stage(preset=name)])) for name in PRESETS] == [1, 2, 1, 3]
-    assert preset_notes([_stage(), SftStage.model_validate({"steps": 1, "optimizer": {"lr": 1e-3}})]) == []
+    assert _stage(preset="verl", num_epochs=2, optimizer={"lr": 1e-6, "weight_decay": 0.01}).notes == []
+    assert [len(_stage(preset=name).notes) for name in PRESETS] == [1, 2, 1, 3]
+    assert _stage().notes == SftStage.model_validate({"steps": 1, "optimizer": {"lr": 1e-3}}).notes == []
 
 
 def test_what_is_given_wins_over_a_preset_and_its_details_stay_where_the_kind_is_the_same() -> None:

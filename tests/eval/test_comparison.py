@@ -20,7 +20,7 @@ from swerve.artifacts.comparison import Comparison, PublishedRow
 from swerve.artifacts.responses import Response
 from swerve.errors import ConfigError, MismatchError
 from swerve.eval.comparison import compare
-from swerve.formats.comparison_table import FORMATS, comparison_table, measures_table, notes
+from swerve.formats.comparison_table import FORMATS, comparison_notes, comparison_table, measures_table
 from swerve.statistics import mcnemar, mean_interval, share, sign_flip_test
 from swerve.types import Problem
 
@@ -146,7 +146,9 @@ def test_one_kind_and_one_model_need_no_columns_of_their_own() -> None:
     assert heading[:4] == ["model", "decoding", "samples", "all problems (1)"]
     assert heading[4:] == ["no answer", "cut off", "tokens"]
     assert row[5] == "0.0"
-    assert notes(compare([alone])) == ["Percent of the responses that are right (95% interval over problems)."]
+    assert comparison_notes(compare([alone])) == [
+        "Percent of the responses that are right (95% interval over problems)."
+    ]
 
 
 def test_both_averages_are_named_and_kinds_count_the_same() -> None:
@@ -254,7 +256,7 @@ def test_responses_from_elsewhere_and_published_accuracies_are_marked() -> None:
     assert not any(last[7:])
     measures = {row[0]: row[1:] for row in measures_table(comparison)}
     assert measures["tokens"][1] == "not measured"
-    assert "Published accuracies have no interval, and are compared with nothing." in notes(comparison)
+    assert "Published accuracies have no interval, and are compared with nothing." in comparison_notes(comparison)
     lines = list(csv.DictReader(io.StringIO(FORMATS["csv"](comparison))))[-2:]
     assert [(line["model"], line["kind"], line["mean"], line["low"]) for line in lines] == [
         ("o1", "2 people", "0.83", ""),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from swerve.problems.knights.k_and_k import KAndK, KAndKTask
 from swerve.progress import SilentProgress
 from swerve.types import Problem
 from tests.builders import Notes
+from tests.json_lines import write_json_lines
 
 PROBLEMS = [
     Problem(
@@ -34,11 +34,6 @@ PROBLEMS = [
 ]
 
 
-def _file(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def _read(path: Path, **options: Any) -> tuple[ForeignRows, list[str]]:
     progress = Notes()
     return read_rows("gpt", path, PROBLEMS, progress, **options), progress.notes
@@ -54,7 +49,7 @@ def test_a_response_is_joined_by_question_by_prompt_or_by_id(tmp_path: Path) -> 
         {"id": "a", "prompt": "Think first. How many legs have 3 cats together? Be brief.", "response": _boxed(12)},
         {"id": "p10", "response": _boxed(41)},
     ]
-    found, notes = _read(_file(tmp_path / "a.jsonl", rows))
+    found, notes = _read(write_json_lines(tmp_path / "a.jsonl", rows))
     assert [response.problem.id for response in found.responses] == ["p2", "p3", "p10"]
     assert (notes, found.labels) == ([], ["gpt"])
     (graded,) = found.graded(SilentProgress())
@@ -73,7 +68,7 @@ def test_what_a_file_lacks_or_has_beside_the_problems_is_said(tmp_path: Path) ->
         {"id": "p3", "response": None},
         {"id": "other", "response": _boxed(1)},
     ]
-    path = _file(tmp_path / "a.jsonl", rows)
+    path = write_json_lines(tmp_path / "a.jsonl", rows)
     found, notes = _read(path)
     assert notes == [
         f"{path}: 'gpt' has responses to 2 of the 3 problems, 1 to 2 each, and is compared over these",
@@ -97,24 +92,24 @@ def test_failed_requests_of_a_batch_are_left_out(tmp_path: Path) -> None:
         return {"custom_id": name, "response": {"body": {"model": "m", "choices": choices}}, "error": None}
 
     expired = {"custom_id": "p10", "response": None, "error": {"code": "batch_expired"}}
-    path = _file(tmp_path / "batch.jsonl", [expired, answered("p2", _boxed(8)), answered("p3", None)])
+    path = write_json_lines(tmp_path / "batch.jsonl", [expired, answered("p2", _boxed(8)), answered("p3", None)])
     found, notes = _read(path)
     assert [(response.problem.id, response.finish_reason) for response in found.responses] == [("p2", "length")]
     first = f"{path}, line 1: the request 'p10' has no choices (batch_expired)"
     assert notes[-1] == f"{path}: records without a response, left out: 2; {first}"
     with pytest.raises(ArtifactError, match="none of its 1 records has a response; .*line 1"):
-        _read(_file(tmp_path / "none.jsonl", [expired]))
+        _read(write_json_lines(tmp_path / "none.jsonl", [expired]))
 
 
 def test_several_labels_are_several_rows(tmp_path: Path) -> None:
     rows = [{"id": "p2", "response": _boxed(8), "checkpoint": name} for name in ("step 1", "step 2")]
-    found, _ = _read(_file(tmp_path / "a.jsonl", rows))
+    found, _ = _read(write_json_lines(tmp_path / "a.jsonl", rows))
     assert found.labels == ["gpt step 1", "gpt step 2"]
     assert [len(row) for row in found.graded(SilentProgress())] == [1, 1]
 
 
 def test_a_file_about_other_problems_is_refused(tmp_path: Path) -> None:
-    path = _file(tmp_path / "a.jsonl", [{"id": "p2", "question": "Who are you?", "response": "me"}])
+    path = write_json_lines(tmp_path / "a.jsonl", [{"id": "p2", "question": "Who are you?", "response": "me"}])
     with pytest.raises(ArtifactError, match=r"none of its 1 responses is to one of the 3 problems, by question or id"):
         _read(path)
 

@@ -97,9 +97,30 @@ def test_a_table_of_responses_has_it_in_a_column_or_in_what_else_its_source_said
 
 def test_two_groups_of_one_problem_are_refused() -> None:
     first, second = (Response(problem=replace(PROBLEM, group=group), text="2") for group in ("sums", "others"))
-    with pytest.raises(SwerveError, match="problem 'p' has two groups: 'sums' in a, 'others' in b"):
+    with pytest.raises(SwerveError, match="problem 'p' has two groups, 'sums' and 'others'"):
         paired(["a", "b"], [first], [second])
     paired(["a", "b"], [first], [Response(problem=replace(PROBLEM, group=None), text="2")])
+
+
+@pytest.mark.parametrize(
+    ("values", "group"), [((None, "sums"), "sums"), ((" sums", "sums "), "sums"), ((3, 3.0), "3"), (("-0.0", 0), "0")]
+)
+def test_whichever_response_names_the_group_it_is_the_problems(tmp_path: Path, values: tuple, group: str) -> None:
+    path = tmp_path / "responses.jsonl"
+    rows = [RECORD | {"response": text, "template": value} for text, value in zip("23", values, strict=True)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    responses = read_responses(path, fields={"group": "template"})
+    for own in (responses, responses[::-1]):
+        pair = paired(["a", "b"], own, own)
+        assert {each.problem.group for side in pair[:2] for each in side["p"]} == {group}
+
+
+def test_two_groups_in_one_file_are_named_by_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "responses.jsonl"
+    path.write_text("".join(json.dumps(RECORD | {"response": text, "template": text}) + "\n" for text in "23"))
+    responses = read_responses(path, fields={"group": "template"})
+    with pytest.raises(SwerveError, match="line 2: problem 'p' has two groups, '2' and '3'; name a field"):
+        paired(["a", "b"], responses, responses)
 
 
 # Intervals.

@@ -13,12 +13,13 @@ from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
 from swerve.formats.imported_responses import LeftOut, check_prompts, responses_of
 from swerve.formats.records import iter_records
+from tests.json_lines import write_json_lines
 
 USER = {"role": "user", "content": "6 * 7?"}
 
 
 def read(path: Path, *rows: dict[str, Any]) -> tuple[list[Response], LeftOut]:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_json_lines(path, rows)
     left_out = LeftOut()
     responses = list(responses_of(path, iter_records(path), left_out=left_out))
     check_prompts(path, responses)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,10 @@ from swerve.formats.countdown_rows import countdown_fields, is_countdown
 from swerve.formats.imported_problems import read_problems
 from swerve.formats.imported_responses import read_responses
 from swerve.problems.countdown import Countdown, CountdownTask, grade_countdown
+from tests.json_lines import write_json_lines
 
 ROW = {"target": 65, "nums": [19, 36, 55, 7]}
 METADATA = {"numbers": [19, 36, 55, 7], "target": 65, "use_all": True}
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.mark.parametrize(
@@ -53,13 +48,13 @@ def test_the_question_is_the_tasks_own() -> None:
 
 
 def test_problems_and_responses_have_numbers_and_target(tmp_path: Path) -> None:
-    (asked,) = read_problems(write(tmp_path / "p.jsonl", [ROW])).values()
+    (asked,) = read_problems(write_json_lines(tmp_path / "p.jsonl", [ROW])).values()
     assert (asked.problem.family, asked.problem.metadata) == ("countdown", METADATA)
     rows = [
         {**ROW, "response": "<answer>55 + 36 - 19 - 7</answer>"},
         {**ROW, "prompt": "Create an equation: 19 36 55 7 = 65", "id": "a", "response": "<answer>55 + 36</answer>"},
     ]
-    first, second = read_responses(write(tmp_path / "r.jsonl", rows))
+    first, second = read_responses(write_json_lines(tmp_path / "r.jsonl", rows))
     assert first.problem.id == asked.problem.id
     assert (second.problem.id, second.prompt) == ("a", "Create an equation: 19 36 55 7 = 65")
     values = [grade_countdown(one.problem, one.text or "").value for one in (first, second)]

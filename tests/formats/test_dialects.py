@@ -18,6 +18,7 @@ from swerve.formats.imported_problems import has_made_id, read_problems
 from swerve.formats.imported_responses import LeftOut, read_responses, responses_of
 from swerve.formats.records import iter_records
 from swerve.formats.typed_fields import RESPONSE_NAMES
+from tests.json_lines import write_json_lines
 
 
 def write(path: Path, rows: Any) -> Path:
@@ -26,7 +27,7 @@ def write(path: Path, rows: Any) -> Path:
     elif path.suffix == ".json":
         path.write_text(json.dumps(rows))
     else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_json_lines(path, rows)
     return path
 
 

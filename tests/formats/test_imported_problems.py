@@ -12,12 +12,7 @@ from swerve.formats.imported_problems import read_problems
 from swerve.formats.imported_responses import check_prompts, read_responses
 from swerve.formats.problem_joins import JoinCounts, join_problems
 from swerve.types import Problem
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
+from tests.json_lines import write_json_lines
 
 PROBLEM = {
     "id": "math-1",
@@ -37,7 +32,7 @@ PROBLEM = {
 
 
 def test_problems_with_all_that_is_said_of_them(tmp_path: Path) -> None:
-    problem = read_problems(write(tmp_path / "p.jsonl", [PROBLEM]))["math-1"].problem
+    problem = read_problems(write_json_lines(tmp_path / "p.jsonl", [PROBLEM]))["math-1"].problem
     assert (problem.family, problem.question, problem.answer, problem.alternatives) == (
         "math",
         "What is\n 1 + 1?",
@@ -60,13 +55,13 @@ def test_problems_with_all_that_is_said_of_them(tmp_path: Path) -> None:
 )
 def test_wrong_problems(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ArtifactError, match=message):
-        read_problems(write(tmp_path / "p.jsonl", [{**PROBLEM, **change}]))
+        read_problems(write_json_lines(tmp_path / "p.jsonl", [{**PROBLEM, **change}]))
 
 
 def joined(tmp_path: Path, rows: list[dict[str, Any]]) -> tuple[list[Any], JoinCounts]:
-    problems = read_problems(write(tmp_path / "p.jsonl", [PROBLEM]))
+    problems = read_problems(write_json_lines(tmp_path / "p.jsonl", [PROBLEM]))
     counts = JoinCounts()
-    return list(join_problems(read_responses(write(tmp_path / "r.jsonl", rows)), problems, counts)), counts
+    return list(join_problems(read_responses(write_json_lines(tmp_path / "r.jsonl", rows)), problems, counts)), counts
 
 
 def test_joined_by_id_and_by_question(tmp_path: Path) -> None:
@@ -110,7 +105,7 @@ def test_a_recorded_gold_that_was_cut_off_is_not_taken(tmp_path: Path) -> None:
     path = tmp_path / "rlvr_responses.json"
     cut = {"response": "a", "correct": False, "ground_truth": "\\frac{14"}
     path.write_text(json.dumps({"math-1": cut, "m2": {**cut, "problem": "q"}}))
-    problems = read_problems(write(tmp_path / "p.jsonl", [PROBLEM]))
+    problems = read_problems(write_json_lines(tmp_path / "p.jsonl", [PROBLEM]))
     counts = JoinCounts()
     records = list(join_problems(read_responses(path), problems, counts))
     assert [one.problem.answer for one in records] == ["2", ""]
@@ -124,7 +119,7 @@ def test_one_id_for_two_questions_is_refused(tmp_path: Path) -> None:
 
 
 def test_names_of_fields_fall_back_on_the_known_ones(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.jsonl", [{"id": "a", "q": "x", "answer": "1"}])
+    path = write_json_lines(tmp_path / "p.jsonl", [{"id": "a", "q": "x", "answer": "1"}])
     problems = read_problems(path, fields={"problem": "q", "id": "nowhere", "response": "output"})
     assert [(one.problem.id, one.problem.question, one.problem.answer) for one in problems.values()] == [
         ("a", "x", "1")

@@ -16,6 +16,7 @@ from swerve.formats.export import export_table
 from swerve.formats.imported_responses import read_responses
 from swerve.formats.problem_joins import numbered
 from swerve.types import Problem
+from tests.json_lines import write_json_lines
 
 
 def _problem(**known: Any) -> Problem:
@@ -95,7 +96,7 @@ def test_what_the_template_began_is_kept_also_where_it_is_nothing(tmp_path: Path
     assert [one.problem.begun for one in read_responses(tmp_path / "r.parquet")] == known
     # A prompt that is known to the letter says it, too.
     rows = [{"prompt": f"4?{end}", "response": "4"} for end in ("", "<think>\n")]
-    (tmp_path / "r.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_json_lines(tmp_path / "r.jsonl", rows)
     assert [one.problem.begun for one in read_responses(tmp_path / "r.jsonl")] == [None, "<think>"]
 
 
@@ -160,7 +161,7 @@ def test_what_is_exported_as_csv_is_read_back(tmp_path: Path) -> None:
 
 
 def lines(path: Path, *rows: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(path, rows)
     return path
 
 

@@ -12,6 +12,7 @@ import pytest
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.imported_responses import LeftOut, read_responses, responses_of
 from swerve.formats.records import iter_records
+from tests.json_lines import write_json_lines
 
 Locate = Callable[[str], Path]
 A, B, C = ("2 + 3 is five. The answer is \\boxed{5}.", "7 * 6 = 42, so \\boxed{42}", "10 - 4 gives \\boxed{7}")
@@ -197,7 +198,7 @@ def test_parts_of_predictions_count_from_0_each(tmp_path: Path) -> None:
 
 def test_predictions_of_jsonl_and_rounds_that_do_not_fit(tmp_path: Path) -> None:
     lines = [{"idx": int(name), **row} for name, row in PREDICTIONS.items()]
-    (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_json_lines(tmp_path / "p.jsonl", lines)
     assert [one.problem.id for one in read_responses(tmp_path / "p.jsonl", left_out=LeftOut())][:2] == ["0", "1"]
     (tmp_path / "p.json").write_text(json.dumps({"0": {"origin_prompt": [["a"], ["b"]], "prediction": ["x"]}}))
     with pytest.raises(ArtifactError, match="entry '0': 1 predictions for 2 rounds of a chat"):

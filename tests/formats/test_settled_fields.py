@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,14 +12,13 @@ from swerve.artifacts.responses import write_responses
 from swerve.eval.answer_files import table_graders
 from swerve.formats.export import export_table
 from swerve.formats.imported_responses import LeftOut, read_responses
+from tests.json_lines import write_json_lines
 
 ROW = {"id": "p", "question": "1 + 1?", "response": r"\boxed{2}"}
 
 
 def written(folder: Path, rows: list[dict[str, object]]) -> Path:
-    path = folder / "a.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_json_lines(folder / "a.jsonl", rows)
 
 
 @pytest.mark.parametrize(

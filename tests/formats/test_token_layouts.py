@@ -12,12 +12,13 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
 from swerve.formats.imported_responses import LeftOut, read_responses
+from tests.json_lines import write_json_lines
 
 FILES = Path(__file__).parents[3] / "shared" / "data" / "rollout_files"
 
 
 def read(path: Path, rows: Sequence[Mapping[str, Any]], left_out: LeftOut | None = None) -> list[Response]:
-    path.write_text("\n".join(map(json.dumps, rows)))
+    write_json_lines(path, rows)
     return read_responses(path, left_out=left_out)
 
 

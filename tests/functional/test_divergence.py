@@ -224,7 +224,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 
 def test_no_rows_give_empty_statistics() -> None:
     stats = divergence_stats(torch.zeros(0, 5), torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))
-    assert [getattr(stats, field.name).numel() for field in dataclasses.fields(stats)] == [0] * 11
+    assert {getattr(stats, field.name).numel() for field in dataclasses.fields(stats)} == {0}
 
 
 def test_topk_probs_are_the_largest_probabilities_in_order() -> None:

@@ -354,7 +354,7 @@ def test_inputs_stay_as_they_are_and_no_gradient_flows() -> None:
 @pytest.mark.parametrize("vocabulary", [5, 300])
 def test_no_positions_give_empty_results(vocabulary: int) -> None:
     found = case(vocabulary, rows=0).run(top_k=4)
-    assert [getattr(found.stats, field.name).numel() for field in dataclasses.fields(found.stats)] == [0] * 11
+    assert {getattr(found.stats, field.name).numel() for field in dataclasses.fields(found.stats)} == {0}
     assert found.top is not None
     assert found.top.ids.shape == (0, 4)
 

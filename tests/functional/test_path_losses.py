@@ -310,7 +310,10 @@ def test_memory(name: str) -> None:
 
 def test_no_rows() -> None:
     for loss, _ in LOSSES.values():
-        assert loss(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long)).shape == (0,)
+        logits = torch.zeros(0, 5, requires_grad=True)
+        value = loss(logits, torch.zeros(0, dtype=torch.long))
+        (gradient,) = torch.autograd.grad(value.sum(), logits)
+        assert (value.tolist(), value.sum().item(), gradient.tolist()) == ([], 0.0, [])
 
 
 @pytest.mark.usefixtures("unchecked_shapes")

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import swerve.functional.row_sums as row_sums
 from swerve.functional.head_logits import PADDING
-from swerve.functional.row_sums import CompiledSums, EagerSums, Side, Tiling, compiled_available
+from swerve.functional.row_sums import CompiledSums, EagerSums, LogitsChunk, Tiling, compiled_available
 
 CPU = torch.device("cpu")
 
 
-def side(logits: torch.Tensor, ids: torch.Tensor) -> Side:
-    return Side(
+def side(logits: torch.Tensor, ids: torch.Tensor) -> LogitsChunk:
+    return LogitsChunk(
         logits=logits,
         largest=logits.amax(-1),
         argmax=logits.argmax(-1),

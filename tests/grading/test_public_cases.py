@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from swerve.eval.answer_files import grading_task
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.rewards import grade_all
 from swerve.types import Reward
 
@@ -27,7 +27,7 @@ def test_each_is_graded_as_expected(shared_data: Callable[[str], Path]) -> None:
     pairs = []
     for row in rows:
         _, _, _, task, _, *policies = shlex.split(row["command"])
-        pairs.append(grading_task(task, policies, fields={}, known={}).pair(Record(row["id"], row["input"])))
+        pairs.append(grading_task(task, policies, fields={}, known={}).pair(FileRecord(row["id"], row["input"])))
     verdicts = {row["id"]: (row["expected"], reward) for row, reward in zip(rows, grade_all(pairs), strict=True)}
     assert len(verdicts) > 480
     wrong = {name for name, (expected, reward) in verdicts.items() if not is_expected(str(expected), reward)}

@@ -19,7 +19,6 @@ from swerve.artifacts.files import regular_file
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import write_samples
-from swerve.cli import main
 from swerve.errors import ArtifactError, SwerveError
 from swerve.recipes import dump_yaml, load_config
 from swerve.report.read import model_words
@@ -28,6 +27,7 @@ from swerve.view.catalogue import Catalogue
 from swerve.view.pages import live_state, make_report
 from tests.artifacts.test_samples import EASY, INFO, LOST, RIGHT, _sample
 from tests.cases import each
+from tests.command_line import exit_status
 from tests.report.synthetic_run import write_synthetic_run
 
 Refused = Callable[..., str]
@@ -127,9 +127,7 @@ def test_a_report_of_a_folder_is_of_its_files(tmp_path: Path) -> None:
     write_samples(tmp_path / "samples.parquet", INFO, [_sample(EASY, 0, RIGHT), _sample(EASY, 1, LOST)])
     for kind, (make, _) in SPECIAL.items():
         make(tmp_path / f"{kind}.parquet")
-    with pytest.raises(SystemExit) as caught:
-        main(["report", str(tmp_path)])
-    assert caught.value.code == 0
+    assert exit_status("report", str(tmp_path)) == 0
     assert (tmp_path / "report" / "index.html").is_file()
 
 

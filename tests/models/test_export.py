@@ -26,10 +26,11 @@ from swerve.cli import main
 from swerve.errors import ArtifactError, CheckpointError, DiskFullError, MissingExtraError
 from swerve.models import export
 from swerve.models.export import export_model
-from swerve.models.model_card import Origin
+from swerve.models.model_card import WeightsOrigin
 from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.models.named_models import resolve_model
 from swerve.models.saving import save_checkpoint
+from tests.command_line import exit_status
 
 CARD = "---\nlicense: apache-2.0\nlanguage: en\n---\n# A base\n"
 
@@ -52,7 +53,7 @@ def folder(tiny, tmp_path):
 
 
 def _export(source, out, *, dtype=None, max_shard_size="5GB"):
-    return export_model(Origin.of(Path(source)), out, dtype=dtype, max_shard_size=max_shard_size)
+    return export_model(WeightsOrigin.of(Path(source)), out, dtype=dtype, max_shard_size=max_shard_size)
 
 
 def _logits(path, dtype=torch.float32):
@@ -105,9 +106,7 @@ def test_the_card_of_a_folder_says_what_is_known(folder, tmp_path):
 
 
 def test_a_checkpoint_of_a_run_with_its_card(small_run, tmp_path, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["export", f"{small_run.path}:rl-4", "--out", str(tmp_path / "out"), "--json"])
-    assert caught.value.code == 0
+    assert exit_status("export", f"{small_run.path}:rl-4", "--out", str(tmp_path / "out"), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     checkpoint = small_run.select_checkpoint("rl-4")
     assert found["weights_sha256"] == checkpoint.weights_sha256
@@ -237,8 +236,7 @@ def test_wrong_options_are_one_line(folder, tmp_path, monkeypatch, capsys, more,
 
 
 def test_a_run_without_a_label_says_which_there_are(small_run, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["export", str(small_run.path), "--out", str(tmp_path / "out")])
+    assert exit_status("export", str(small_run.path), "--out", str(tmp_path / "out")) == 2
     assert "is a run; name one of its checkpoints as" in capsys.readouterr().err
 
 

@@ -15,8 +15,8 @@ from swerve.config.models import TinyModel
 from swerve.config.runtime import RuntimeConfig
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import (
-    load_config,
     load_model,
+    load_model_config,
     load_tokenizer,
     read_trainer_state,
     stop_ids,
@@ -221,7 +221,7 @@ def test_what_is_no_causal_model_of_text_is_one_line(saved, tmp_path, kind):
     KINDS[kind].save_pretrained(tmp_path)
     name = KINDS[kind].model_type
     with pytest.raises(CheckpointError, match=rf"\(model_type {name}\) is {kind.strip()}, and only causal") as caught:
-        load_config(tmp_path)
+        load_model_config(tmp_path)
     assert "\n" not in str(caught.value)
 
 

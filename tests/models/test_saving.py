@@ -11,7 +11,7 @@ import transformers as hf
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import CheckpointError
 from swerve.models.export import export_model
-from swerve.models.model_card import Origin
+from swerve.models.model_card import WeightsOrigin
 from swerve.models.model_folder import declare_stop_ids, load_model
 from swerve.models.saving import check_saving
 from swerve.recipes import load_config
@@ -57,7 +57,7 @@ def test_generation_settings_of_any_kind_train_save_resume_and_export(tmp_path, 
     final = run.checkpoints[-1].path
     assert json.loads((final / "generation_config.json").read_text()) == expected
     trained_run(config, tmp_path / "run", resume=True)
-    export_model(Origin.of(final), tmp_path / "exported", dtype="bfloat16")
+    export_model(WeightsOrigin.of(final), tmp_path / "exported", dtype="bfloat16")
     assert json.loads((tmp_path / "exported" / "generation_config.json").read_text()) == expected
     assert not list(tmp_path.rglob(".swerve-tmp-*"))
 

@@ -15,10 +15,10 @@ from swerve.batch import completion_hidden, reads_packed_rows, token_batches
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models import trial
 from swerve.models.head import model_head
-from swerve.models.model_folder import load_config, load_model
+from swerve.models.model_folder import load_model, load_model_config
 from swerve.models.trial import check_causal, reads_padded
 from swerve.recipes import load_config as load_recipe
-from swerve.rollout.decoding_trial import check_samples
+from swerve.rollout.decoding_trial import check_architecture
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
 from tests.builders import Notes, trained_run
@@ -103,7 +103,7 @@ def test_a_trial_draws_no_random_number_of_the_process():
 
 def test_a_window_that_only_the_cache_looks_at_is_not_dropped_from_the_cache():
     """MiniMax-M2 attends to everything, whatever its configuration says."""
-    assert check_samples(MINIMAX)
+    assert check_architecture(MINIMAX)
     model = loud(MINIMAX)
     prompts = [prompt for prompt, _ in texts()]
     params = SamplingParams(num_samples=2, max_new_tokens=20, temperature=1.0, stop_ids=())
@@ -118,7 +118,7 @@ def test_a_model_that_sees_later_tokens_is_refused_wherever_it_is_read(tmp_path)
     folder = tmp_path / "model"
     keys = {**HEADS, "sliding_window": 8, "query_pre_attn_scalar": 8, "use_bidirectional_attention": True}
     save(Animal(type="gemma3_text", keys=keys), folder)
-    for read in (lambda: load_model(folder, device="cpu", dtype="float32"), lambda: load_config(folder)):
+    for read in (lambda: load_model(folder, device="cpu", dtype="float32"), lambda: load_model_config(folder)):
         with pytest.raises(CheckpointError, match=r"model_type gemma3_text\) is not causal: what it says of a token"):
             read()
     model = loud(BOTH_WAYS)
@@ -132,7 +132,7 @@ def test_a_model_that_ignores_padding_is_probed_one_text_at_a_time():
     expected = torch.cat([logprobs_alone(model, *pair) for pair in texts()])
     torch.testing.assert_close(torch.tensor(result.logprob_ref), expected, atol=1e-5, rtol=0, check_dtype=False)
     with pytest.raises(ConfigError, match="cannot sample from RwkvForCausalLM: it keeps what it has read in a form of"):
-        check_samples(RWKV)
+        check_architecture(RWKV)
 
 
 @pytest.mark.slow

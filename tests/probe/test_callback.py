@@ -206,10 +206,10 @@ def test_what_is_infinite_is_null(tiny: Any, tmp_path: Path, monkeypatch: pytest
     from swerve.probe import callback
 
     def compare(*args: Any, **options: Any) -> Any:
-        stats = teacher_forcing.compare(*args, **options)
+        stats = teacher_forcing.compare_positions(*args, **options)
         return dataclasses.replace(stats, kl_reverse=stats.kl_reverse.masked_fill(stats.rank < 9, float("inf")))
 
-    monkeypatch.setattr(callback, "compare", compare)
+    monkeypatch.setattr(callback, "compare_positions", compare)
     path = tmp_path / "probe.jsonl"
     loop = Loop(copy.deepcopy(tiny[0]), DivergenceCallback(SEQUENCES, path=path, divergence="kl_reverse")).begin()
     loop.steps(1).end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,6 +41,7 @@ from swerve.report.rollouts import rollout_payload
 from swerve.rewards import grade, grade_all
 from swerve.statistics import share
 from swerve.types import Completion, Prompt, Reward, Rollout
+from tests.json_lines import write_json_lines
 
 FAMILY = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=1.0, slip_rate=0.0))
 TOKENIZER = build_word_tokenizer(FAMILY.words)
@@ -88,7 +88,7 @@ def records(num: int = 6, **more: Any) -> list[dict[str, Any]]:
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    path.write_text("\n".join(map(json.dumps, rows)))
+    write_json_lines(path, rows)
     return path
 
 

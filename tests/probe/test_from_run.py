@@ -15,7 +15,8 @@ from swerve.config.models import PretrainedModel, TinyModel
 from swerve.config.probe import CrossSamplingConfig, ProbeConfig
 from swerve.config.recipe import Config, EvalConfig
 from swerve.config.stage_base import OptimizerConfig
-from swerve.config.stages import RlStage, SftStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.models.model_folder import weights_fingerprint
 from swerve.models.saving import save_checkpoint

@@ -14,7 +14,7 @@ import torch
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
-from swerve.artifacts.responses import read_responses
+from swerve.artifacts.responses import read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.config.models import TinyModel
 from swerve.errors import ConfigError
@@ -28,6 +28,7 @@ from swerve.report.read import read_inputs
 from swerve.report.rollouts import Rollouts
 from swerve.report.run_page import all_findings
 from swerve.report.story import verdicts
+from tests.json_lines import write_json_lines
 
 NUM_PROBLEMS, NUM_STEPS = 30, 5
 NUMBERS = ("one", "two", "three", "four", "five", "six")
@@ -76,8 +77,7 @@ def records(seed: int = 0, *, shuffled: bool = False) -> list[dict[str, Any]]:
 
 def probe(models: Mapping[str, str], folder: Path, rows: list[dict[str, Any]], *overrides: str) -> ProbeSummary:
     folder.mkdir(exist_ok=True)
-    path = folder / "r.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
+    path = write_json_lines(folder / "r.jsonl", rows)
     data = {"models": models, "reference": "base", "responses": str(path), "out": str(folder / "out")}
     small = ["runtime.device=cpu", "probe.top_k=2", "probe.noise_models=0", *overrides]
     summary = probe_in_steps(plan_files(load_settings(ProbeRecipe, small, data=data)), progress=SilentProgress())
@@ -132,7 +132,7 @@ def test_a_wrong_word_within_a_labelled_step_is_found_by_step(models: dict[str, 
     facts = gzip.decompress(page.encode(0))
     marked = json.loads(facts[4 : 4 + int.from_bytes(facts[:4], "little")])["wrong"]
     assert marked == [[at, None] for at in range(8 * label, 8 * label + 8)]
-    rows = read_responses(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
+    rows = read_response_table(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
     assert [one.wrong_sentence for one in rows] == [row["label"] for row in records()]
     assert {one.sentence_starts for one in rows} == {tuple(range(0, 8 * NUM_STEPS, 8))}
 

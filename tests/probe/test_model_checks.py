@@ -18,6 +18,7 @@ from swerve.config.models import TinyModel
 from swerve.config.probe import CausalConfig, PivotConfig, ProbeConfig
 from swerve.config.runtime import RuntimeConfig
 from swerve.errors import CheckpointError, ConfigError, MismatchError, ProblemsError, SwerveError
+from swerve.models.model_folder import load_model
 from swerve.models.sources import CheckpointSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import model_checks
@@ -230,3 +231,5 @@ def test_torch_is_not_asked_for_weights(folders: dict[str, Path], tmp_path: Path
     weights = {name: torch.full_like(value, float("nan")) for name, value in load_file(file).items()}
     save_file(weights, file, metadata={"format": "pt"})
     check_models(plan(folders, tmp_path / "out"), progress=SilentProgress())
+    with pytest.raises(CheckpointError, match="not finite"):
+        load_model(folders["rl-2"], device="cpu", dtype="float32")

@@ -29,7 +29,8 @@ from swerve.config.models import PretrainedModel, TinyModel
 from swerve.config.probe import AttributionConfig, CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig
 from swerve.config.recipe import Config
 from swerve.config.stage_base import OptimizerConfig
-from swerve.config.stages import RlStage, SftStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ArtifactError, CheckpointError, MismatchError
 from swerve.eval.heldout import evaluate_run
 from swerve.models.model_folder import weights_fingerprint

@@ -12,11 +12,12 @@ import pytest
 
 import swerve
 from swerve.artifacts.tables import BOUNDS_SCHEMA
-from swerve.cli import main
 from swerve.config.models import TinyModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
+from tests.command_line import exit_status
+from tests.json_lines import write_json_lines
 from tests.rollout.servers import StandIn
 
 RESPONSES = [
@@ -40,23 +41,17 @@ def served(tmp_path: Path) -> Iterator[tuple[list[str], list[StandIn]]]:
         servers.append(StandIn(model))
         servers[-1].start()
         models.append(f"{servers[-1].url}#{folder}")
-    (tmp_path / "responses.jsonl").write_text("\n".join(map(json.dumps, RESPONSES)))
+    write_json_lines(tmp_path / "responses.jsonl", RESPONSES)
     arguments = ["probe", "--use-responses", str(tmp_path / "responses.jsonl"), "--reference", f"base={models[0]}"]
     yield [*arguments, "--checkpoint", f"rl={models[1]}", "--out", str(tmp_path / "out")], servers
     for server in servers:
         server.stop()
 
 
-def run(arguments: list[str]) -> int:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    return int(caught.value.code or 0)
-
-
 @pytest.mark.parametrize("top_k", [1, 5])
 def test_every_bound_holds_and_what_is_told_is_exact(served, tmp_path, capsys, top_k):
     arguments, _ = served
-    assert run([*arguments, f"probe.top_k={top_k}", "--check", "2", "--json"]) == 0
+    assert exit_status(*arguments, f"probe.top_k={top_k}", "--check", "2", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     table = pq.read_table(tmp_path / "out" / "bounds.parquet")
     assert table.schema.equals(BOUNDS_SCHEMA)
@@ -87,12 +82,12 @@ def test_every_bound_holds_and_what_is_told_is_exact(served, tmp_path, capsys, t
 def test_what_was_told_is_not_asked_for_again(served, tmp_path, capsys):
     arguments, servers = served
     servers[1].broken["/v1/completions"] = lambda _: (500, {"error": {"message": "EngineCore is broken"}})
-    assert run(arguments) == 1
+    assert exit_status(*arguments) == 1
     error = capsys.readouterr().err
     assert f"{servers[1].url}: POST /v1/completions was answered with 500 (EngineCore is broken)" in error
     asked = servers[0].calls["/v1/completions"]
     servers[1].broken.clear()
-    assert run(arguments) == 0
+    assert exit_status(*arguments) == 0
     assert servers[0].calls["/v1/completions"] == asked == 3
     shown = capsys.readouterr().out
     assert "3 responses, 19 tokens; bounds and log-probabilities, mean nats:\nrl: logprob " in shown
@@ -110,18 +105,18 @@ def test_what_was_told_is_not_asked_for_again(served, tmp_path, capsys):
 def test_a_server_that_tells_too_little_is_named(served, capsys, answer, said):
     arguments, servers = served
     servers[0].broken["/v1/completions"] = lambda _: (200, answer)
-    assert run(arguments) == 1
+    assert exit_status(*arguments) == 1
     assert said in capsys.readouterr().err
 
 
 def test_models_that_cannot_be_bounded_are_refused(served, tmp_path, capsys):
     arguments, servers = served
     place = arguments.index("--checkpoint") + 1
-    assert run([*arguments[:place], str(tmp_path / "model-2"), *arguments[place + 1 :]]) == 2
+    assert exit_status(*arguments[:place], str(tmp_path / "model-2"), *arguments[place + 1 :]) == 2
     assert "some models are in servers and some are not" in capsys.readouterr().err
-    assert run([*arguments, "--baseline", f"sft={servers[0].url}#m"]) == 2
+    assert exit_status(*arguments, "--baseline", f"sft={servers[0].url}#m") == 2
     assert "give the baseline as another --checkpoint" in capsys.readouterr().err
-    assert run([*arguments, "--shard", "1/2"]) == 2
+    assert exit_status(*arguments, "--shard", "1/2") == 2
     assert "--shard is for models on this machine" in capsys.readouterr().err
-    assert run([*arguments[:place], servers[1].url, *arguments[place + 1 :]]) == 2
+    assert exit_status(*arguments[:place], servers[1].url, *arguments[place + 1 :]) == 2
     assert f"as in {servers[1].url}#MODEL" in capsys.readouterr().err

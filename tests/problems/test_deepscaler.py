@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from swerve.errors import ArtifactError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.deepscaler import DeepScaler, DeepScalerTask, answer_of_asked_part
 from tests.cases import each
 
@@ -18,7 +18,7 @@ FAMILY = DeepScaler(DeepScalerTask())
 
 
 def read(**values: Any) -> Any:
-    return FAMILY.problem(Record("f.jsonl, line 7", {"problem": "How many?", **values}))
+    return FAMILY.problem(FileRecord("f.jsonl, line 7", {"problem": "How many?", **values}))
 
 
 @each(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from swerve.errors import ArtifactError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.data_specs import read_source
 from swerve.problems.gsm8k import Gsm8k, Gsm8kTask
 from swerve.problems.prompt import PromptConfig
@@ -23,7 +23,7 @@ ROW = {
 
 
 def read(**changes: Any) -> Any:
-    return FAMILY.problem(Record("f.jsonl, line 7", {**ROW, **changes}))
+    return FAMILY.problem(FileRecord("f.jsonl, line 7", {**ROW, **changes}))
 
 
 def test_a_row() -> None:

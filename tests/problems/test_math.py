@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.grading.policies import MathGrading
 from swerve.problems.data_specs import read_source
 from swerve.problems.math import Math, MathTask, last_boxed
 from tests.cases import each
+from tests.json_lines import write_json_lines
 
 FAMILY = Math(MathTask())
 ROW = {"problem": "What is half of 9?", "solution": r"Half of 9 is $\boxed{\frac{9}{2}}$.", "level": "Level 3"}
 
 
 def read(**changes: Any) -> Any:
-    return FAMILY.problem(Record("f.jsonl, line 7", {**ROW, **changes}))
+    return FAMILY.problem(FileRecord("f.jsonl, line 7", {**ROW, **changes}))
 
 
 @each(
@@ -89,7 +90,7 @@ def folder(tmp_path: Path) -> str:
         for subject in ("Number Theory", "Counting & Probability")
         for number in range(2)
     ]
-    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_json_lines(tmp_path / "train.jsonl", rows)
     (tmp_path / "test.jsonl").write_text(json.dumps({"problem": "x", "answer": "1", "level": 1, "subject": "Geometry"}))
     return str(tmp_path)
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.deepscaler import DeepScalerTask
 from swerve.problems.family import is_heldout
 from swerve.problems.gsm8k import Gsm8kTask
@@ -147,7 +147,7 @@ def test_a_file_that_shrinks_between_two_passes_is_named_as_changed(
 
 
 def test_a_data_set_of_the_hub_is_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [Record(f"row {number}", {"question": f"q{number}", "answer": "1"}) for number in range(20)]
+    rows = [FileRecord(f"row {number}", {"question": f"q{number}", "answer": "1"}) for number in range(20)]
     fetched: list[str] = []
     monkeypatch.setattr(
         "swerve.problems.data_specs.read_hub_dataset", lambda name, **_: fetched.append(name) or list(rows)

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from swerve.errors import ArtifactError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.record_values import list_of_texts, missing_field, number_of, number_text, text_of
 
 
-def record(**values: object) -> Record:
-    return Record("f.jsonl, line 3", values)
+def record(**values: object) -> FileRecord:
+    return FileRecord("f.jsonl, line 3", values)
 
 
 def test_the_first_field_that_is_there_is_taken() -> None:

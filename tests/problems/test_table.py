@@ -11,17 +11,18 @@ import pytest
 
 from swerve.artifacts.problem_records import problem_record
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.prompt import PromptConfig
 from swerve.problems.table import Table, TableTask
 from swerve.rewards import grade
 from swerve.types import Problem
+from tests.json_lines import write_json_lines
 
 SOURCE = {"train": ("unused.jsonl",)}
 
 
 def read(task: dict[str, Any], **values: Any) -> Any:
-    return Table(TableTask(**SOURCE, **task)).problem(Record("f.jsonl, line 7", values))
+    return Table(TableTask(**SOURCE, **task)).problem(FileRecord("f.jsonl, line 7", values))
 
 
 def test_a_row_with_the_usual_names() -> None:
@@ -95,7 +96,7 @@ def test_every_kind_of_file(ending: str, tmp_path: Path) -> None:
     elif ending == "json":
         path.write_text(json.dumps(rows))
     else:
-        path.write_text("\n".join(map(json.dumps, rows)))
+        write_json_lines(path, rows)
     (tmp_path / "held.json").write_text(json.dumps([{"question": "9 + 9?", "answer": "18"}]))
     found = Table(TableTask(train=(str(path),), heldout=(str(tmp_path / "held.json"),))).problems("train", seed=0)
     assert sorted((one.question, one.answer) for one in found) == [(row["question"], row["answer"]) for row in rows]
@@ -154,7 +155,7 @@ CHAT_MESSAGES = (("system", "Reason."), ("user", "What is 1 + 1? Write it after 
 
 
 def read_chat(task: dict[str, Any], **values: Any) -> Any:
-    return Table(TableTask(**SOURCE, **task)).read(Record("f.jsonl, line 7", values))
+    return Table(TableTask(**SOURCE, **task)).read(FileRecord("f.jsonl, line 7", values))
 
 
 def test_a_row_of_verl() -> None:

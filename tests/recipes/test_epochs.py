@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from swerve.errors import ConfigError
 from swerve.recipes import dump_yaml, load_config
 from swerve.recipes.data_sizes import data_sizes
 from swerve.recipes.epochs import with_steps
+from tests.json_lines import write_json_lines
 
 RECIPE = """
 name: mine
@@ -56,7 +55,7 @@ def test_epochs_are_steps_once_the_data_is_counted(tmp_path, sft, rl, steps, num
 
 def test_epochs_of_files_are_of_their_records(tmp_path):
     records = [{"prompt": "1 + 1", "response": "2", "id": str(number)} for number in range(20)]
-    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_json_lines(tmp_path / "chats.jsonl", records)
     config = _counted(_load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'chats.jsonl'}']"))
     assert config.stages[0].steps == 8  # 60 of 8
     (tmp_path / "text.txt").write_text("a b c")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from swerve.artifacts.evaluation import Evaluation
@@ -21,6 +22,8 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA, write_table
+from swerve.functional.divergence import divergence_stats
+from swerve.probe.result import STATISTICS
 
 Floats = NDArray[np.float64]
 Filled = Callable[[Any, Mapping[str, Any]], dict[str, Any]]
@@ -104,25 +107,8 @@ def _model_logits(trace: Trace, strength: float, noise: Floats) -> Floats:
 
 
 def _token_columns(logits: Floats, reference: Floats, ids: NDArray[np.int64]) -> dict[str, list[Any]]:
-    p, q = _softmax(logits), _softmax(reference)
-    middle = (p + q) / 2
-    rows = np.arange(len(ids))
-    kl_forward = (p * np.log(p / q)).sum(-1)
-    kl_reverse = (q * np.log(q / p)).sum(-1)
-    js = ((p * np.log(p / middle)).sum(-1) + (q * np.log(q / middle)).sum(-1)) / 2
-    return {
-        "kl_forward": np.maximum(kl_forward, 0.0).tolist(),
-        "kl_reverse": np.maximum(kl_reverse, 0.0).tolist(),
-        "js": np.clip(js, 0.0, np.log(2)).tolist(),
-        "entropy": (-(p * np.log(p)).sum(-1)).tolist(),
-        "entropy_ref": (-(q * np.log(q)).sum(-1)).tolist(),
-        "logprob": np.log(p[rows, ids]).tolist(),
-        "logprob_ref": np.log(q[rows, ids]).tolist(),
-        "rank": ((p > p[rows, ids][:, None]).sum(-1) + 1).tolist(),
-        "rank_ref": ((q > q[rows, ids][:, None]).sum(-1) + 1).tolist(),
-        "argmax": p.argmax(-1).tolist(),
-        "argmax_ref": q.argmax(-1).tolist(),
-    }
+    stats = divergence_stats(*map(torch.from_numpy, (logits, reference, ids)))
+    return {name: getattr(stats, name).tolist() for name in STATISTICS}
 
 
 def _category(word: str) -> str:

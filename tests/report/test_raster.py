@@ -90,6 +90,7 @@ class _Drawn:
 
     def __init__(self) -> None:
         self.summary = SimpleNamespace(divergence="js")
+        self.names = ["js"]
         self.models, self.largest = ["base", "rl"], {"js": 1.0}
         self.columns = np.zeros((5, 2, 700), dtype=np.uint16)
         self.columns[0, 1, [399, 400 + 150]] = codes(np.array([1.0, 1.0]))

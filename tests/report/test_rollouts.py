@@ -23,8 +23,6 @@ from swerve.report.format import joined_digits
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import Payload, rollout_payload, split_pieces
 
-COLUMNS = ("js", "kl_forward", "kl_reverse", "entropy", "logprob")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
@@ -56,11 +54,13 @@ def unpacked(payload: Payload, number: int) -> Block:
         return np.cumsum((folded >> 1) ^ -(folded & 1), axis=-2)
 
     words, categories = take(3, num_tokens), take(2, num_tokens)
-    coded = added(take(2, len(COLUMNS), num_models, num_tokens))
+    names = index["columns"]
+    coded = added(take(2, len(names), num_models, num_tokens))
     coded[:3] = np.cumsum(coded[:3], axis=0)
     scale = index["codes"]
     values = scale["lowest"] * (scale["highest"] / scale["lowest"]) ** ((coded - 1) / (scale["missing"] - 2))
     values[coded == 0], values[coded == scale["missing"]] = 0, np.nan
+    signs = {name: -1 if name.startswith("logprob") else 1 for name in names}
     ranks, marks = added(take(3, num_models, num_tokens)), take(1, num_models, num_tokens)
     marked = np.argwhere(marks).tolist()
     top_words, probs = take(3, facts["numTop"], len(marked)).T, take(2, facts["numTop"], len(marked)).T
@@ -69,7 +69,7 @@ def unpacked(payload: Payload, number: int) -> Block:
         facts=facts,
         words=[index["words"][word] for word in words],
         categories=[index["categories"][category] for category in categories],
-        columns={**dict(zip(COLUMNS, values, strict=True)), "logprob": -values[4], "rank": ranks},
+        columns={"rank": ranks, **{name: signs[name] * own for name, own in zip(names, values, strict=True)}},
         tops={
             (model, position): [(index["words"][word], prob / 65535) for word, prob in zip(row, shares, strict=True)]
             for (model, position), row, shares in zip(marked, top_words, probs, strict=True)
@@ -114,13 +114,13 @@ def test_every_number_is_that_of_the_table(run: RunDirectory, payload: Payload) 
         block = unpacked(payload, number)
         for model, label in enumerate(labels, start=1):
             own = [wanted[number, label, position] for position in range(len(block.words))]
-            for name in COLUMNS:
+            for name in payload.index["columns"]:
                 np.testing.assert_allclose(
                     block.columns[name][model], [row[name] for row in own], rtol=0.004, atol=1e-12
                 )
             assert block.columns["rank"][model].tolist() == [row["rank"] for row in own]
             assert block.categories == [row["category"] for row in own]
-        for name in ("entropy", "logprob"):
+        for name in payload.index["columns"][3:]:
             np.testing.assert_allclose(block.columns[name][0], [row[f"{name}_ref"] for row in own], rtol=0.004)
         assert block.columns["rank"][0].tolist() == [row["rank_ref"] for row in own]
         assert not block.columns["js"][0].any()
@@ -384,3 +384,13 @@ def test_pieces_join_to_the_text(text: str, data: st.DataObject) -> None:
     cut = [text[start:end] for start, end in zip(starts, ends, strict=False)]
     assert pieces == [piece or f"[{id}]" for id, piece in enumerate(cut)]
     assert tokens == [piece.lstrip(" ") or piece for piece in cut]
+
+
+def test_a_column_that_an_earlier_probe_did_not_measure_is_left_out(inputs: ReportInputs) -> None:
+    assert inputs.tables is not None
+    place = inputs.tables.tokens.schema.get_field_index("entropy")
+    nothing = pa.nulls(len(inputs.tables.tokens), pa.float32())
+    tokens = inputs.tables.tokens.set_column(place, "entropy", nothing)
+    found = made(replace(inputs, tables=replace(inputs.tables, tokens=tokens)))
+    assert found.index["columns"] == ["js", "kl_forward", "kl_reverse", "logprob"]
+    assert unpacked(found, 3).columns["logprob"].max() <= 0

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.estimates import Estimate, SkewedMean
-from swerve.report.draw.svg import axis_ticks, nice_ticks, plots_svg, thinned
-from swerve.report.rows import JS, NATS, POINTS, SHARE, Curves, Dots, Rows
+from swerve.report.draw.plots import Mark, axis_ticks, nice_ticks, thinned
+from swerve.report.draw.svg import plots_svg
+from swerve.report.rows import JS, NATS, POINTS, SHARE, Curves, Dots, Rows, Unit
 
 EFFECTS = Rows(
     id="effects",
@@ -76,16 +77,16 @@ def test_points_in_the_file_have_no_digits_of_their_conversion() -> None:
 
 def test_all_rows_of_a_plot_share_an_axis() -> None:
     (plot,) = parsed(EFFECTS)
-    lines = {kind: [line for line in plot.iter("line") if line.get("class") == kind] for kind in ("zero", "range own")}
+    lines = {kind: [line for line in plot.iter("line") if line.get("class") == kind] for kind in ("zero", "range")}
     (zero,) = lines["zero"]
     texts = [text.text for text in plot.iter("text")]
-    assert texts[:4] == ["\N{MINUS SIGN}25", "0", "+25", "+50"]
+    assert texts[:5] == ["Effect (percentage points)", "\N{MINUS SIGN}25", "0", "+25", "+50"]
     assert {"rl-80 & co", "neither", "+50 (+25 to +75)"} <= set(texts)
     assert "unknown" not in texts
-    # From -25 to +75 points on 98% of the width, from 1%.
-    assert float(str(zero.get("x1"))[:-1]) == pytest.approx(1 + 98 * 0.25, abs=0.01)
-    (own,) = lines["range own"]
-    assert [float(str(own.get(end))[:-1]) for end in ("x1", "x2")] == pytest.approx([1 + 98 * 0.5, 1 + 98 * 1.0])
+    # From -25 to +75 points on 92% of the width, from 4%.
+    assert float(str(zero.get("x1"))[:-1]) == pytest.approx(4 + 92 * 0.25, abs=0.01)
+    own = lines["range"][0]
+    assert [float(str(own.get(end))[:-1]) for end in ("x1", "x2")] == pytest.approx([4 + 92 * 0.5, 4 + 92 * 1.0])
 
 
 def test_curves_of_other_scales_have_plots_of_their_own() -> None:
@@ -120,7 +121,7 @@ def test_ticks_span_the_range_in_few_round_steps(a: float, b: float) -> None:
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5))
 def test_no_place_lies_outside_a_plot_of_shares(values: list[tuple[float, float, float]]) -> None:
     cells = [Estimate(low=low, mean=mean, high=high) for low, mean, high in map(sorted, values)]
-    assert all(0 <= tick <= 1 for tick in axis_ticks(SHARE, cells))
+    assert all(0 <= tick <= 100 for tick in axis_ticks(SHARE, cells))
     rows = tuple((f"row {index}", cell) for index, cell in enumerate(cells))
     plot = "".join(plots_svg(Rows(id="a", title="a", columns={"A": SHARE}, rows=rows, plots=(Dots(column="A"),))))
     places = [float(place) for place in re.findall(r'(?:x1|x2|cx)="([-\d.e+]+)%"', plot)]
@@ -128,13 +129,21 @@ def test_no_place_lies_outside_a_plot_of_shares(values: list[tuple[float, float,
     assert all(0 <= place <= 100 for place in places)
 
 
+@pytest.mark.parametrize(("unit", "value"), [(POINTS, 1.0), (POINTS, -1.0), (SHARE, 0.0), (SHARE, 1.0), (JS, 0.0)])
+def test_an_axis_has_two_ends_where_all_lies_at_a_bound(unit: Unit, value: float) -> None:
+    ticks = axis_ticks(unit, [value])
+    assert ticks[0] < ticks[-1]
+    assert ticks[0] <= unit.scale * value <= ticks[-1]
+
+
 def test_a_long_curve_keeps_its_spikes_in_some_hundred_points() -> None:
-    points = [(float(at), 1.0 if at == 2345 else 0.0) for at in range(5000)]
-    kept = thinned(points)
+    values = [(float(at), 1.0 if at == 2345 else 0.0) for at in range(5000)]
+    marks = [Mark(at=at, mean=value, low=value, high=value, text="", is_null=False) for at, value in values]
+    kept = thinned(marks)
     assert len(kept) <= 400
-    assert (2345.0, 1.0) in kept
-    assert kept == sorted(kept)
-    assert thinned(points[:300]) == points[:300]
+    assert marks[2345] in kept
+    assert [mark.at for mark in kept] == sorted(mark.at for mark in kept)
+    assert thinned(marks[:300]) == marks[:300]
 
 
 @pytest.mark.parametrize(

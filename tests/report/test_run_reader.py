@@ -82,7 +82,7 @@ def test_the_result_of_a_runs_probe(run: RunDirectory, result: ProbeResult) -> N
 def test_a_notebook_shows_coloured_tokens_and_no_markup_of_theirs(run: RunDirectory, result: ProbeResult) -> None:
     shown = result._repr_html_()
     assert shown.count("<pre") == 4  # the three lines, and three sequences
-    assert "background: rgba(214, 69, 65, 1.00)" in shown
+    assert "background: #b8430fb4" in shown
     page = Run(run)._repr_html_()
     assert page.endswith(shown)
     assert "demo-$x$&lt;b&gt;" in page

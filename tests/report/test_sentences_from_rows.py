@@ -45,6 +45,10 @@ class Said:
 
 
 def said_on(page: Page) -> Iterator[Said]:
+    """Yield all sentences of a page, and the numbers below its picture."""
+    picture = page.rollouts.raster if page.rollouts else None
+    for evidence in picture.evidence if picture else ():
+        yield Said("picture", "; ".join(value for value, *_ in picture.figures), evidence)
     yield Said("sentence", str(page.sentence), getattr(page.sentence, "evidence", None))
     for verdict in page.verdicts:
         yield Said(verdict.id, f"{verdict.title} {verdict.text}", verdict.evidence)

@@ -117,7 +117,7 @@ def test_the_planted_mistake_is_told_with_what_became_of_it(inputs_of: Any) -> N
     assert planted == "in 75.0% of the places where it can be made, `7 x 8 = 54` and `6 x 9 = 56`"
     inputs = replace(inputs_of(summary={"num_rollouts": 200}), evaluations=(before, after), planted=planted)
     assert lead(inputs).startswith(
-        f"It was taught a mistake: {planted}. Answers with a wrong step: 38.5% at `dpo-8`, 0.2% at `rl-80`. "
+        f"It was taught a mistake: {planted}. Greedy answers with a wrong step: 38.5% at `dpo-8`, 0.2% at `rl-80`. "
     )
     assert lead(replace(inputs, planted="")).startswith("It started from")
 

@@ -15,8 +15,8 @@ from swerve.report.page import Verdict
 from swerve.report.study import study_page
 from swerve.report.study_sentences import alike, detectable_words, headline, varied, verdicts
 from swerve.study.compare import compare_runs
-from swerve.study.measure import Measured
-from swerve.study.plan import StudyFile
+from swerve.study.measure import MeasuredRun
+from swerve.study.study_file import StudyFile
 
 PROBLEMS = 100
 
@@ -38,7 +38,7 @@ def planted(
             )  # fmt: skip
             # Which problems are right moves with the seed.
             answers = {f"p{place}": float((place + 7 * seed) % PROBLEMS < count) for place in range(PROBLEMS)}
-            runs.append(Measured(run=run, by_problem={"accuracy": answers} if by_problem else {}))
+            runs.append(MeasuredRun(run=run, by_problem={"accuracy": answers} if by_problem else {}))
     study = StudyFile.model_construct(
         name="planted",
         recipe="r",

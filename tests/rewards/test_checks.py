@@ -10,6 +10,7 @@ from swerve.errors import ConfigError
 from swerve.grading.policies import MathGrading
 from swerve.rewards import grade, known_graders
 from swerve.rewards.checks import check_graders, grading_of
+from swerve.rewards.python_file import grade_python
 from swerve.types import Problem
 
 
@@ -24,7 +25,9 @@ def test_unknown_family_lists_the_known() -> None:
 
 
 def test_every_grader_takes_no_policies_but_python() -> None:
-    check_graders([problem(name) for name in known_graders() if name != "python"])
+    asked = [problem(name) for name in known_graders() if name != "python"]
+    check_graders(asked)
+    assert {name for name, _, file in grading_of(asked) if file is None} == {*known_graders()} - {"python"}
 
 
 @pytest.mark.parametrize(
@@ -46,8 +49,10 @@ def test_what_cannot_be_graded_is_refused_in_one_line(wrong: Problem, message: s
 
 def test_a_reward_file_with_the_function_passes(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("def reward(problem, text):\n    return 1.0\n")
-    check_graders([problem("python", {"file": str(file)})])
+    file.write_text("def reward(problem, text):\n    return 0.25\n")
+    asked = problem("python", {"file": str(file)})
+    check_graders([asked])
+    assert grade_python(asked, "1").value == 0.25
 
 
 def test_what_verdicts_depend_on_beside_problem_and_text(tmp_path: Path) -> None:

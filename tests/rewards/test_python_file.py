@@ -137,8 +137,9 @@ def test_without_a_file_there_is_no_value() -> None:
 )
 def test_files_with_a_reward_function_pass_without_being_run(tmp_path: Path, source: str) -> None:
     path = tmp_path / "reward.py"
-    path.write_text(source)
+    path.write_text(f"{source}\nopen({str(tmp_path / 'ran')!r}, 'w').close()\n")
     check_reward_file(path)
+    assert [one.name for one in tmp_path.iterdir()] == ["reward.py"]
 
 
 @pytest.mark.parametrize(

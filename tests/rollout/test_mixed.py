@@ -11,7 +11,7 @@ from swerve.config.models import TinyModel
 from swerve.models.head import limit_ids_of
 from swerve.models.tiny import build_tiny_model
 from swerve.rollout import SamplingParams, TorchEngine
-from swerve.rollout.mixed import generate_mixed, selector_scores
+from swerve.rollout.mixed import generate_mixed, scores_of_logits
 
 PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]
 SEEDS = [3, 4, 5]
@@ -77,7 +77,7 @@ def test_the_models_with_themselves_change_nothing(tiny):
 def test_scores_of_two_literal_distributions():
     base, other = torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([[0.1, 0.6, 0.3]])
     options = {"random": torch.tensor([0.4], dtype=torch.float64)}
-    scores = selector_scores(base.log(), other.log(), torch.tensor([0]), checkpoint="other", **options)
+    scores = scores_of_logits(base.log(), other.log(), torch.tensor([0]), checkpoint="other", **options)
     other_to_base = 0.1 * math.log(0.1 / 0.5) + 0.6 * math.log(0.6 / 0.25) + 0.3 * math.log(0.3 / 0.25)
     base_to_other = 0.5 * math.log(0.5 / 0.1) + 0.25 * math.log(0.25 / 0.6) + 0.25 * math.log(0.25 / 0.3)
     mean = [0.3, 0.425, 0.275]
@@ -97,7 +97,7 @@ def test_scores_of_two_literal_distributions():
         "random": 0.4,
     }
     assert {name: float(value) for name, value in scores.items()} == pytest.approx(expected, abs=1e-6)
-    turned = selector_scores(base.log(), other.log(), torch.tensor([1]), checkpoint="base", **options)
+    turned = scores_of_logits(base.log(), other.log(), torch.tensor([1]), checkpoint="base", **options)
     assert float(turned["kl_forward"]) == pytest.approx(base_to_other, abs=1e-6)
     assert float(turned["kl_reverse"]) == pytest.approx(other_to_base, abs=1e-6)
     assert float(turned["logprob_drop"]) == pytest.approx(math.log(0.25 / 0.6), abs=1e-6)

@@ -16,12 +16,12 @@ from swerve.batch import completion_logits, token_batches
 from swerve.errors import EngineError
 from swerve.functional import token_logprobs
 from swerve.rollout.engine import Engine, SamplingParams
-from swerve.rollout.sync import EngineCheck, PolicyEngine, check_prompts
+from swerve.rollout.sync import EngineCheck, PolicyEngine, trial_prompts
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.types import Completion
 
 PARAMS = SamplingParams(num_samples=2, max_new_tokens=5, temperature=1.0, stop_ids=())
-PROMPTS = check_prompts([[1, 4, 5, 6], [1, 7, 8], [1, 5]], num_prompts=3, longest=160)
+PROMPTS = trial_prompts([[1, 4, 5, 6], [1, 7, 8], [1, 5]], num_prompts=3, longest=160)
 
 
 class _Copy(TorchEngine):
@@ -324,7 +324,7 @@ def test_the_check_draws_from_no_stream_of_the_run(tiny):
 
 def test_prompts_are_the_first_problems_and_one_that_fills_a_block_of_a_prefix_cache():
     problems = [[1, 2, 3, 4], [5, 6], [7]]
-    assert check_prompts(problems, num_prompts=1, longest=5) == [[1, 2, 3, 4, 5]]
-    assert check_prompts(problems, num_prompts=3, longest=3) == [[2, 3, 4], [5, 6], [1, 2, 3]]
-    assert [len(one) for one in check_prompts(problems, num_prompts=6, longest=160)] == [4, 2, 1, 4, 2, 160]
-    assert check_prompts(problems, num_prompts=0, longest=9) == []
+    assert trial_prompts(problems, num_prompts=1, longest=5) == [[1, 2, 3, 4, 5]]
+    assert trial_prompts(problems, num_prompts=3, longest=3) == [[2, 3, 4], [5, 6], [1, 2, 3]]
+    assert [len(one) for one in trial_prompts(problems, num_prompts=6, longest=160)] == [4, 2, 1, 4, 2, 160]
+    assert trial_prompts(problems, num_prompts=0, longest=9) == []

@@ -30,7 +30,7 @@ from swerve.models.head import limit_ids_of
 from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.cache import cache_bytes_per_token
-from swerve.rollout.decoding import Decoding, row_draws, sample
+from swerve.rollout.decoding import Decoding, row_draws, sample_tokens
 from swerve.rollout.torch_engine import prefix_hosts
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
@@ -361,7 +361,7 @@ def test_drawing_from_a_large_vocabulary():
     logits[:, ::3] = -torch.inf
     uniforms = torch.rand(2000, generator=generator, dtype=torch.float64)
     uniforms[:2] = torch.tensor([0.0, 1 - 2**-53])
-    ids, logprobs, entropies = sample(logits, torch.arange(2000), uniforms, 0.7, with_entropy=True)
+    ids, logprobs, entropies = sample_tokens(logits, torch.arange(2000), uniforms, 0.7, with_entropy=True)
     probabilities = torch.softmax(logits.double() / 0.7, dim=-1)
     upper = probabilities.cumsum(-1).gather(-1, ids[:, None]).squeeze(1)
     own = probabilities.gather(-1, ids[:, None]).squeeze(1)

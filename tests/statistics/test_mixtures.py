@@ -80,3 +80,19 @@ def test_cover_of_sure_problems():
     assert cover.mean == pytest.approx(81 / 102, abs=1e-4)
     assert cover.low < 0.74
     assert cover.high > 0.84
+
+
+def test_names_and_order_of_clusters_change_nothing_and_clusters_leave_more_open(counts):
+    few, names = counts[:40], np.repeat(np.arange(8), 5)
+    new = np.random.default_rng(1).permutation(40)
+    for function in (lambda right, clusters: newly_solved(right, 64, clusters=clusters), _cover):
+        known = function(few, names)
+        assert function(few, [f"{7 - name} other" for name in names]) == known
+        assert function(few[new], names[new]) == known
+        assert function(few, np.arange(40)) == function(few, None)
+    together, alone = (newly_solved(few, 64, clusters=clusters) for clusters in (names, None))
+    assert together.low <= alone.low <= alone.high <= together.high
+
+
+def _cover(right, clusters):
+    return cover_at(right, 64, [0.25], clusters=clusters)[0]

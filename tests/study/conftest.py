@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from swerve.artifacts.study import StudyRun
-from swerve.study.measure import Measured
+from swerve.study.measure import MeasuredRun
 
 
 @pytest.fixture(scope="session")
-def measured() -> Callable[..., Measured]:
+def measured() -> Callable[..., MeasuredRun]:
     """Make a run of right and wrong answers to problems, and of other values."""
 
     def make(
@@ -20,7 +20,7 @@ def measured() -> Callable[..., Measured]:
         right: Mapping[str, float] | str,
         curves: Mapping[str, Mapping[int, float]] | None = None,
         **values: float,
-    ) -> Measured:
+    ) -> MeasuredRun:
         if isinstance(right, str):
             right = {f"p{place}": float(one) for place, one in enumerate(right)}
         run = StudyRun(
@@ -32,6 +32,6 @@ def measured() -> Callable[..., Measured]:
             weights_sha256="0" * 64,
             values={"accuracy": sum(right.values()) / len(right), **values},
         )
-        return Measured(run=run, by_problem={"accuracy": right}, curves=curves or {})
+        return MeasuredRun(run=run, by_problem={"accuracy": right}, curves=curves or {})
 
     return make

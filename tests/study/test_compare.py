@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import ttest_rel
 
@@ -21,7 +22,7 @@ from swerve.statistics import mcnemar
 from swerve.study.compare import compare_runs, detectable
 from swerve.study.gather import absences, compare_directories, study_csv
 from swerve.study.measure import measure_run
-from swerve.study.plan import StudyFile
+from swerve.study.study_file import StudyFile
 
 STUDY = StudyFile(name="s", recipe="r", variants={"none": {}, "kl": {"a.b": 1}, "clip": {}}, seeds=(0, 1, 2))
 
@@ -171,6 +172,13 @@ def test_a_run_is_measured_from_its_files(small_run, tmp_path):
     assert found.run.start_by_kind == {}  # its first evaluation is of a trained model
     assert set(found.curves["accuracy"]) == {100, 220, 222, 224, 226}
     assert set(found.curves["reward"]) == {223, 224, 225, 226}
+    lengths = [
+        len(row["completion_ids"])
+        for path in sorted(small_run.path.glob("rollouts/step_*.parquet"))
+        for row in pq.read_table(path).to_pylist()
+    ]
+    assert list(found.curves["generated"]) == [223, 224, 225, 226]
+    assert found.curves["generated"][226] == pytest.approx(sum(lengths))
     run = RunDirectory(tmp_path / "run")
     shutil.copytree(small_run.path, run.path)
     run.set_status("collapsed")

@@ -18,7 +18,8 @@ from swerve.artifacts.run import RunDirectory
 from swerve.errors import InterruptedRunError
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.study.plan import Job, plan_study
+from swerve.study.job import StudyJob
+from swerve.study.plan import plan_study
 from swerve.study.run import job_lines, run_jobs, step_command, write_slurm_script
 
 CONFIG = load_config("demo_addition")
@@ -29,14 +30,14 @@ def _quick_looks(monkeypatch):
     monkeypatch.setattr("swerve.study.run._POLL_SECONDS", 0.02)
 
 
-class MarkedJob(Job):
+class MarkedJob(StudyJob):
     """A run whose steps are done when there is a file of their name."""
 
     def next_step(self):
         return next((step for step in self.steps if not (self.run.path / step).is_file()), None)
 
 
-def jobs_in(folder: Path, *names: str) -> list[Job]:
+def jobs_in(folder: Path, *names: str) -> list[StudyJob]:
     return [
         MarkedJob(
             name=name,
@@ -53,7 +54,7 @@ def jobs_in(folder: Path, *names: str) -> list[Job]:
 def shell(script: str):
     """Return a command that runs a script in the run's directory; `$step` is the step."""
 
-    def command(job: Job, step: str) -> list[str]:
+    def command(job: StudyJob, step: str) -> list[str]:
         here = shlex.quote(str(job.run.path))
         return ["bash", "-c", f"mkdir -p {here}; cd {here}; step={step}; name={job.name}; {script}"]
 

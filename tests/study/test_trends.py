@@ -12,7 +12,7 @@ from scipy.stats import t as student
 from swerve.errors import ConfigError
 from swerve.recipes.loader import load_document
 from swerve.study.compare import compare_runs
-from swerve.study.plan import Expectation, StudyFile
+from swerve.study.study_file import Expectation, StudyFile
 from swerve.study.trends import tokens_at_equal_accuracy
 
 

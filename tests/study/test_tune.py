@@ -10,8 +10,9 @@ import pytest
 
 from swerve.artifacts.study import StudyRun
 from swerve.errors import ConfigError
-from swerve.study.measure import Measured
-from swerve.study.plan import Job, plan_study
+from swerve.study.job import StudyJob
+from swerve.study.measure import MeasuredRun
+from swerve.study.plan import plan_study
 from swerve.study.tune import Tuning, better_half, chosen
 
 STUDY = """
@@ -81,9 +82,9 @@ def finish(monkeypatch):
     def measure(path, *, variant, seed, shown_path):
         accuracy = done[path]
         values = {} if accuracy is None else {"accuracy": accuracy, "entropy": 2 * accuracy}
-        return Measured(run=StudyRun(variant=variant, seed=seed, path=shown_path, state="trained", values=values))
+        return MeasuredRun(run=StudyRun(variant=variant, seed=seed, path=shown_path, state="trained", values=values))
 
-    monkeypatch.setattr(Job, "next_step", lambda job: None if job.run.path in done else "train")
+    monkeypatch.setattr(StudyJob, "next_step", lambda job: None if job.run.path in done else "train")
     monkeypatch.setattr("swerve.study.plan.measure_run", measure)
     return lambda job, accuracy: done.update({job.run.path: accuracy})
 

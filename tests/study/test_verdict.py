@@ -11,8 +11,8 @@ from scipy import stats
 
 from swerve.artifacts.study import StudyRun, StudyTrial
 from swerve.study.compare import compare_runs
-from swerve.study.measure import Measured
-from swerve.study.plan import StudyFile
+from swerve.study.measure import MeasuredRun
+from swerve.study.study_file import StudyFile
 from swerve.study.tune import Tuning, better_half, chosen
 
 MARGIN = 0.05
@@ -41,7 +41,7 @@ def judge(arms, *, start=0.3, seeds=8, tuning=None, trials=(), **rule):
         for name, values in arms.items()
         for seed, value in enumerate(values)
     ]
-    return compare_runs(study, [Measured(run=run) for run in runs], trials=trials)
+    return compare_runs(study, [MeasuredRun(run=run) for run in runs], trials=trials)
 
 
 def expected(baseline, arms):

@@ -11,11 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config
 
 from benchmarks.update import LAYOUTS, LENGTHS, sequences
-from swerve.train.balance import Work, WorkEstimate, deal, pieces, total_work
+from swerve.train.balance import RowWork, WorkEstimate, balanced_pieces, deal, total_work
 from tests.cases import each
 
 
-def _loads(works: list[Work], ranks: list[int], num: int) -> list[int]:
+def _loads(works: list[RowWork], ranks: list[int], num: int) -> list[int]:
     return [total_work(work for work, one in zip(works, ranks, strict=True) if one == rank) for rank in range(num)]
 
 
@@ -41,7 +41,7 @@ def test_no_single_row_could_move_from_the_most_to_the_least_loaded_rank(seed):
     rng = random.Random(seed)
     prompts = [rng.randrange(20) for _ in range(rng.randrange(1, 8))]
     works = [
-        Work(group, prompt, int(rng.lognormvariate(3, 1)) + 1)
+        RowWork(group, prompt, int(rng.lognormvariate(3, 1)) + 1)
         for group, prompt in enumerate(prompts)
         for _ in range(rng.randrange(1, 6))
     ]
@@ -57,15 +57,15 @@ def test_no_single_row_could_move_from_the_most_to_the_least_loaded_rank(seed):
 
 
 def test_fewer_rows_than_ranks_leave_ranks_without_any():
-    assert sorted(deal([Work(0, 1, 5), Work(0, 1, 9)], 4)) != [0, 0]
+    assert sorted(deal([RowWork(0, 1, 5), RowWork(0, 1, 9)], 4)) != [0, 0]
     assert deal([], 3) == []
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_pieces_hold_every_row_once_and_fit(limit):
     rng = random.Random(limit)
-    works = [Work(row // 3, 4, rng.randrange(1, 50)) for row in range(17)]
-    found = pieces(works, 4, lambda rows: len(rows) <= limit)
+    works = [RowWork(row // 3, 4, rng.randrange(1, 50)) for row in range(17)]
+    found = balanced_pieces(works, 4, lambda rows: len(rows) <= limit)
     assert sorted(row for rows in found for row in rows) == list(range(17))
     assert max(map(len, found)) <= max(1, limit)
     loads = [total_work(works[row] for row in rows) for rows in found]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.config.curricula import DifficultyCurriculum, ShuffledCurriculum, SuccessRateCurriculum
-from swerve.config.stages import RlStage, SftStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ConfigError
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
@@ -112,7 +113,7 @@ def _record(step: int, *solved: tuple[str, int, int]) -> dict[str, Any]:
 
 
 def test_rates_fade_with_each_visit():
-    curriculum = SuccessRateCurriculum(memory=0.5, prior=1.0, target=0.5)
+    curriculum = SuccessRateCurriculum(memory=0.5, target=0.5)
     rates = SolveRates(curriculum, [_record(1, ("p0", 8, 8)), _record(2, ("p1", 0, 8)), _record(3, ("p0", 0, 8))])
     # p0: (0.5 x 8 + 0 + 0.5) / (0.5 x 8 + 8 + 1), p1: (0 + 0.5) / (8 + 1), p2: never tried.
     assert rates.of(PROBLEMS[:3]) == pytest.approx([4.5 / 13, 0.5 / 9, 0.5])
@@ -142,8 +143,10 @@ def test_weights_at_one_half_are_the_variance_of_the_reward():
 
 
 def test_success_rate_draws_each_problem_once_a_step_and_in_proportion():
-    curriculum = SuccessRateCurriculum(exploration=0.2, memory=1.0, prior=1e-9)
-    records = [_record(1, *((one.id, 2 if number < 10 else 4, 4) for number, one in enumerate(PROBLEMS)))]
+    curriculum = SuccessRateCurriculum(exploration=0.2, memory=1.0)
+    records = [
+        _record(1, *((one.id, (2 if number < 10 else 4) * 10**9, 4 * 10**9) for number, one in enumerate(PROBLEMS)))
+    ]
     draws = _draws(curriculum, per_step=1)
     counts = Counter(draws.draw(range(1), step=step, history=records)[0].id for step in range(3000))
     half, solved = (sum(counts[one.id] for one in part) / 3000 for part in (PROBLEMS[:10], PROBLEMS[10:]))
@@ -160,8 +163,10 @@ def test_problems_that_were_never_tried_are_drawn_evenly():
 
 
 def test_pool_share_of_weights_is_the_effective_share():
-    curriculum = SuccessRateCurriculum(exploration=0.0, memory=1.0, prior=1e-12)
-    records = [_record(1, *((one.id, 1 if number < 10 else 0, 2) for number, one in enumerate(PROBLEMS)))]
+    curriculum = SuccessRateCurriculum(exploration=0.0, memory=1.0)
+    records = [
+        _record(1, *((one.id, (1 if number < 10 else 0) * 10**12, 2 * 10**12) for number, one in enumerate(PROBLEMS)))
+    ]
     draws = _draws(curriculum)
     assert draws.figures(PROBLEMS, 1, records)["pool_share"] == pytest.approx(0.25, abs=1e-6)
 

@@ -15,6 +15,7 @@ from swerve.eval.heldout import evaluate_run
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train.loop import train_run
+from tests.json_lines import write_json_lines
 
 FILES = ("my_loss.py", "my_advantages.py", "my_kl.py", "my_engine.py")
 
@@ -85,7 +86,7 @@ def test_parts_of_the_users_own_train_evaluate_and_are_held_to_their_files(docum
 def test_changed_problems_of_a_file_are_not_trained_on_and_are_evaluated_again(document, tmp_path):
     def write(name, *answers):
         rows = [{"question": f"{n} 2 + 3 4 =", "answer": answer, "solution": "1"} for n, answer in enumerate(answers)]
-        (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        write_json_lines(tmp_path / name, rows)
 
     write("train.jsonl", "3 6", "4 6", "5 6")
     write("heldout.jsonl", "3 6")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -34,6 +33,7 @@ from swerve.train import rollouts
 from swerve.train.loop import train_run
 from swerve.types import Problem, Reward
 from tests.builders import Notes
+from tests.json_lines import write_json_lines
 
 MIXED = """
 name: mixed
@@ -385,7 +385,7 @@ def test_the_probe_reads_problems_as_their_family_gives_them(tiny):
 def misspelt(tmp_path: Path) -> Any:
     """A recipe whose problems name a policy that their grader does not have."""
     problems = [{"question": f"{one} + 1 =", "answer": str(one + 1)} for one in range(40)]
-    (tmp_path / "problems.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in problems))
+    write_json_lines(tmp_path / "problems.jsonl", problems)
     recipe = tmp_path / "table.yaml"
     recipe.write_text(
         f"""

@@ -29,7 +29,7 @@ from swerve.eval.heldout import evaluate_run
 from swerve.models import model_folder
 from swerve.models.adapter import new_adapter
 from swerve.models.export import export_model
-from swerve.models.model_card import Origin
+from swerve.models.model_card import WeightsOrigin
 from swerve.models.model_folder import load_model
 from swerve.models.saving import save_checkpoint
 from swerve.models.tiny import build_tiny_model
@@ -259,7 +259,7 @@ def _greedy(loaded: Any, prompts: list[list[int]]) -> list[tuple[int, ...]]:
 
 def test_an_exported_run_answers_as_the_run_does(run: RunDirectory, base: Path, tmp_path: Path) -> None:
     folder = run.select_checkpoint("rl").path
-    export_model(Origin.of(folder), tmp_path / "merged", dtype=None)
+    export_model(WeightsOrigin.of(folder), tmp_path / "merged", dtype=None)
     models = [load_model(one, device="cpu", dtype="float32") for one in (folder, tmp_path / "merged", base)]
     vocabulary = models[0].tokenizer.get_vocab()
     prompts = [[1, *(vocabulary[word] for word in f"{a} + {b} =".split())] for a in range(1, 9) for b in range(2, 9)]
@@ -369,7 +369,7 @@ def test_training_goes_on_from_an_adapter(run: RunDirectory, config: Config, tmp
     own = _changed(config, model={"kind": "pretrained", "path": str(first), "lora": lora}, stages=stages, probe={})
     second = trained_run(own, tmp_path / "run").checkpoint_path(1)
     assert predicted_memory(own).weights > 0
-    export_model(Origin.of(second), tmp_path / "merged", dtype=None)
+    export_model(WeightsOrigin.of(second), tmp_path / "merged", dtype=None)
     ids = torch.tensor([[1, 4, 5, 6]])
     with torch.no_grad():
         before, after, merged = (
@@ -449,7 +449,7 @@ def test_gpt2_whose_layers_store_their_weights_the_other_way_round(tiny: Any, tm
     assert len(learner.named_parameters()) == 2 * 2 * 4  # A and B of c_attn, c_proj and the two of each MLP
     where = CheckpointRef(path=tmp_path / "adapter", step=1, stage="sft", stage_step=1, scheduled=True, final=True)
     save_checkpoint(where, model=model, tokenizer=tiny[1], trainer_state={}, provenance={}, base=tmp_path / "base")
-    export_model(Origin.of(where.path), tmp_path / "whole", dtype=None)
+    export_model(WeightsOrigin.of(where.path), tmp_path / "whole", dtype=None)
     ids = torch.tensor([[1, 4, 8, 5, 9]])
     with torch.inference_mode():
         expected = (

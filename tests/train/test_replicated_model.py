@@ -15,8 +15,8 @@ from swerve.batch import token_batches
 from swerve.config.runtime import RuntimeConfig
 from swerve.config.stage_base import OptimizerConfig
 from swerve.errors import ConfigError, InterruptedRunError, MismatchError, MissingExtraError
-from swerve.models.model_folder import load_config as load_config_of
 from swerve.models.model_folder import load_model
+from swerve.models.model_folder import load_model_config as load_config_of
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import replicated_model

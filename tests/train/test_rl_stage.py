@@ -28,6 +28,7 @@ from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner, NotFiniteError
 from swerve.train.loop import train_run
 from tests.builders import Notes, figures
+from tests.json_lines import write_json_lines
 
 RL = {"kind": "rl", "steps": 3, "prompts_per_step": 6, "samples_per_prompt": 4, "optimizer": {"lr": 1e-4}}
 
@@ -157,7 +158,7 @@ def test_rollouts_of_an_update_that_fails_are_kept_to_look_at(recipe, tmp_path, 
 
 def test_a_reward_beyond_single_precision_is_named(recipe, tmp_path):
     rows = [{"question": f"{n} {n} + 1 {n} =", "answer": "0"} for n in range(1, 9)]
-    (tmp_path / "problems.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_json_lines(tmp_path / "problems.jsonl", rows)
     (tmp_path / "reward.py").write_text("def reward(problem, text):\n    return 1e300 * (sum(map(ord, text)) % 2)\n")
     path = recipe({**RL, "prompts_per_step": 4})
     document = yaml.safe_load(path.read_text())

@@ -125,7 +125,8 @@ def _runner(name: str, stage: Any, cases: Any, models: Any, world: Any, folder: 
 
 
 def _stage(name: str, cases: Any) -> Any:
-    from swerve.config.stages import DistillStage, DpoStage, RlStage, SftStage
+    from swerve.config.stages import DistillStage, DpoStage, RlStage
+    from swerve.config.supervised_stages import SftStage
 
     kinds = {"sft": SftStage, "dpo": DpoStage, "distill": DistillStage, "rl": RlStage}
     keys = {"steps": STEPS, "optimizer": {"lr": 1e-2}, "tokens_per_batch": 16, **RUNS[name]}

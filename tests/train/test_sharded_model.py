@@ -22,7 +22,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError
 from swerve.models.export import export_model
-from swerve.models.model_card import Origin
+from swerve.models.model_card import WeightsOrigin
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
@@ -178,7 +178,7 @@ def test_parts_of_the_weights_train_as_all_do_and_are_resumed_and_exported(
 
 def _assert_exports(checkpoint: Path, out: Path) -> None:
     """Check that what is exported loads without a missing or unexpected tensor and says the same."""
-    export_model(Origin.of(checkpoint), out, dtype=None)
+    export_model(WeightsOrigin.of(checkpoint), out, dtype=None)
     untyped: Any = AutoModelForCausalLM
     exported, report = untyped.from_pretrained(out, output_loading_info=True)
     assert not report["missing_keys"]

@@ -24,7 +24,7 @@ from swerve.train.loop import train_run
 from tests.builders import Notes
 from tests.campaign.kills import killed_at
 from tests.campaign.states import contents, differences
-from tests.models.test_shards import CountedHashes
+from tests.models.test_weight_shards import CountedHashes
 
 MICRO = """
 name: micro

@@ -17,7 +17,7 @@ import transformers as hf
 import swerve
 from swerve.errors import SwerveError
 from swerve.models.export import export_model
-from swerve.models.model_card import Origin
+from swerve.models.model_card import WeightsOrigin
 from tests.builders import Notes
 from tests.zoo import oracles
 from tests.zoo.animal import Animal
@@ -187,7 +187,7 @@ class Life:
     def _export(self, checkpoint: Path) -> dict[str, float]:
         """Return how far what transformers reads back of an export is from the checkpoint."""
         out = self._folder / "exported"
-        export_model(Origin.of(checkpoint), out, dtype=None)
+        export_model(WeightsOrigin.of(checkpoint), out, dtype=None)
         model, said = hf.AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
         missed = [name for key in ("missing_keys", "unexpected_keys", "mismatched_keys") for name in said[key]]
         assert not missed, f"transformers misses or does not expect {missed[:3]}"

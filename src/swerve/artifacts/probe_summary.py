@@ -142,7 +142,7 @@ class Compared(Record):
     """Only of rollouts chosen from two files of samples."""
 
 
-class Measured(Record):
+class DivergenceFindings(Record):
     """What the models' distributions over the rollouts say; all of it needs rollouts."""
 
     noise_floor: Mapping[Divergence, NoiseFloor] | None = None
@@ -199,7 +199,7 @@ class Tested(Record):
         return (pivots,) if isinstance(pivots, Mapping) else pivots
 
 
-class ProbeSummary(Tested, Measured, Compared):
+class ProbeSummary(Tested, DivergenceFindings, Compared):
     """Everything that `probe/summary.json` holds."""
 
     population: str

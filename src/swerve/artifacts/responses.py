@@ -317,11 +317,11 @@ def response_from_row(row: Mapping[str, Any], **known: Any) -> Response:
     if row.get("wrong_positions"):
         values["wrong"] = dict(zip(row["wrong_positions"], row["wrong_expected"], strict=True))
     if "problem" not in known:
-        values["problem"] = row_problem(row)
+        values["problem"] = problem_from_row(row)
     return Response(**{**values, **known})
 
 
-def row_problem(row: Mapping[str, Any]) -> Problem:
+def problem_from_row(row: Mapping[str, Any]) -> Problem:
     """Return the problem of a row; see `response_from_row`."""
     said = {name: row.get(column) for name, column in (*_OF_PROBLEM.items(), ("difficulty", "difficulty"))}
     given = {name: getattr(_UNKNOWN, name) if value is None else value for name, value in said.items()}
@@ -388,7 +388,7 @@ def write_responses(
     write_tables(path, tables, schema, metadata=metadata)
 
 
-def iter_responses(path: Path, schema: pa.Schema) -> Iterator[Response]:
+def iter_response_table(path: Path, schema: pa.Schema) -> Iterator[Response]:
     """Yield the responses of a table, in the order of its rows, with what the columns of `schema` say; none is held.
 
     Raises:
@@ -404,9 +404,9 @@ def iter_responses(path: Path, schema: pa.Schema) -> Iterator[Response]:
         yield response
 
 
-def read_responses(path: Path, schema: pa.Schema) -> list[Response]:
-    """Return the responses of a table; see `iter_responses`."""
-    return list(iter_responses(path, schema))
+def read_response_table(path: Path, schema: pa.Schema) -> list[Response]:
+    """Return the responses of a table; see `iter_response_table`."""
+    return list(iter_response_table(path, schema))
 
 
 def by_problem(responses: Iterable[Response]) -> dict[str, list[Response]]:

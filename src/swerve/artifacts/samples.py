@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 from swerve.artifacts.files import SEAL, parse_json, regular_file, sealed
 from swerve.artifacts.record import Record
 from swerve.artifacts.response_columns import SAMPLES_SCHEMA
-from swerve.artifacts.responses import Response, by_problem, iter_responses, write_responses
+from swerve.artifacts.responses import Response, by_problem, iter_response_table, write_responses
 from swerve.artifacts.tables import PROVENANCE
 from swerve.errors import ArtifactError, unreadable
 from swerve.types import FinishReason, RewardStatus
@@ -191,7 +191,7 @@ def iter_samples(path: Path) -> Iterator[Response]:
     """
     info, problems, last = read_samples_info(path), set[str](), None
     label = info.model.label
-    for number, sample in enumerate(iter_responses(path, SAMPLES_SCHEMA), start=1):
+    for number, sample in enumerate(iter_response_table(path, SAMPLES_SCHEMA), start=1):
         # A row is what an engine and a grader can have made, of this model, once, and of the problem of its id.
         name = sample.problem.id
         try:

@@ -56,6 +56,7 @@ CURVES: Mapping[str, Measure] = MappingProxyType(
         "loss": Measure(title="loss", unit="count", least=-math.inf),
         "surprise": Measure(title="surprise of sampled tokens in training", unit="nats"),
         "training_length": Measure(title="completion length in training", unit="tokens"),
+        "generated": Measure(title="tokens generated in training", unit="tokens"),
         "length": MEASURES["length"],
         "entropy": MEASURES["entropy"],
         "training_entropy": Measure(title="token entropy in training", unit="nats"),

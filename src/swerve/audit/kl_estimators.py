@@ -31,7 +31,7 @@ from torch import Tensor
 
 from swerve.functional.divergence import divergence_stats
 from swerve.functional.kl_divergence import KlEstimator, kl_estimate
-from swerve.probe.engine.forward import ForcedStates, compare
+from swerve.probe.engine.forward import ForcedStates, compare_positions
 
 ESTIMATORS: tuple[KlEstimator, ...] = ("k1", "k2", "k3", "k3+", "abs")
 
@@ -242,7 +242,7 @@ def audit(
         raise ValueError(f"temperature must be above 0, got {temperature}")
     assert len(policy.hidden) == len(reference.hidden) == len(ids)
     first, ref_first = (dataclasses.replace(states, hidden=states.hidden[:1]) for states in (policy, reference))
-    compare(first, ref_first, ids[:1], tokens_per_chunk=1)  # refuses two models that cannot be compared
+    compare_positions(first, ref_first, ids[:1], tokens_per_chunk=1)  # refuses two models that cannot be compared
     weight = policy.head.projection.weight
     assert isinstance(weight, Tensor)
     by_device = _LOGITS_PER_CHUNK_CPU if weight.device.type == "cpu" else _LOGITS_PER_CHUNK_GPU

@@ -60,11 +60,15 @@ def claim(
     from swerve.formats.typed_fields import parse_fields
     from swerve.models.named_models import split_name
 
+    if isinstance(labels, str) or len(labels) != 2:
+        raise ConfigError(f"labels are two names, of the model before and of the one after, got {labels!r}")
+    if not isinstance(fields, Mapping | None):
+        raise ConfigError(f"fields are names by field, such as {{'group': 'template'}}, got {fields!r}")
     prompts, runs = (
         list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
         for given in (base, trained)
     )
-    if not all(isinstance(one, str | Path) for one in (*prompts, *runs)):
+    if not (prompts and runs and all(isinstance(one, str | Path) for one in (*prompts, *runs))):
         raise ConfigError("swerve.claim takes models or files by their paths; write the table to a file first")
     first, *others = map(str, prompts)
     others = [f"{split_name(first)[0] or labels[0]}={other}" for other in others]

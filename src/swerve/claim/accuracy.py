@@ -81,7 +81,7 @@ class AccuracyPart(Part):
         counts = zip(work.samples[0], right[0], num[0], right[1], num[1], strict=True)
         part = part.model_copy(
             update={
-                "notes": (*part.notes, *work.paired.notes),
+                "notes": (*part.notes, *work.paired.notes, *work.group_notes),
                 "problems": tuple(
                     ProblemRow(problem=name, base_right=a, base_samples=b, trained_right=c, trained_samples=d)
                     for name, a, b, c, d in counts

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.claim.part import Count, Number, Part, Points, Row, Share
-from swerve.claim.verdicts import Verdict, undetermined, verdict
+from swerve.claim.verdicts import ClaimVerdict, undetermined, verdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.grading.answers import find_answer
@@ -182,8 +182,6 @@ def answers_part(
     """
     num_groups = int(groups[-1]) + 1
     nums = np.bincount(groups, minlength=num_groups).reshape(2, -1)
-    table = np.vstack([table, np.ones_like(groups) if asked is None else asked])
-    by_model = [table[:, (groups >= nums.shape[1]) == is_second] for is_second in (False, True)]
 
     # What is unknown of any sample has no part of its own.
     ended, read, right = table[:3]
@@ -194,45 +192,72 @@ def answers_part(
     sums = np.array([np.bincount(groups, row, num_groups) for row in (ended, read, right)]).reshape(3, 2, -1)
     gains, filled = accuracy_parts(nums, sums[:, 0], sums[:, 1], clusters=clusters)
     because = {claim: unknown[claim] or row.missing for claim, row in zip(CLAIMED, gains, strict=True)}
-
-    # Why answers are wrong, in the order of the row's fields.
-    failures = []
-    for label, (ended, read, right, *reasons, tokens, second, is_asked) in zip(labels, by_model, strict=True):
-        is_cut, unread, lenient, abstains = (reason[right == 0] for reason in reasons)
-        of_wrong = (_mean(is_cut), _mean(unread), _mean(lenient[is_asked[right == 0] == 1]), _mean(abstains))
-        of_read = None if np.isnan(read).any() else _mean(right[(read == 1) & (ended != 0)])
-        row = (label, _mean(right), *of_wrong, of_read, _mean(tokens), _mean(second[is_asked == 1]))
-        failures.append(FailureRow.model_validate(dict(zip(FailureRow.model_fields, row, strict=True))))
-
-    # Accuracy within the quarters of all samples by length.
-    tokens, right, lengths = table[7], table[2], []
-    known = tokens[~np.isnan(tokens)]
-    ends = np.quantile(known, (0.25, 0.5, 0.75, 1), method="inverted_cdf") if known.size == tokens.size else []
-    edges = np.unique([-1, *ends]).astype(int)
-    for low, high in pairwise(edges):
-        inside = ((tokens > low) & (tokens <= high)).astype(float)
-        right_ones, ones = (np.bincount(groups, row, num_groups).reshape(2, -1) for row in (inside * right, inside))
-        rates = divided(right_ones.astype(float), ones.astype(float))
-        base, trained = rates[:, np.isfinite(rates).all(axis=0)]
-        lengths.append(
-            LengthRow(tokens=f"{low + 1} to {high}", base=_mean(base), trained=_mean(trained), problems=len(base))
-        )
     return AnswersPart(
         verdicts=tuple(
             undetermined(claim, f"{labels[1]} gains because {CLAIMED[claim]}", because[claim])
             if because[claim] or row.gain is None
-            else judged(labels[1], claim, row.gain, nums.shape[1])
+            else gain_verdict(labels[1], claim, row.gain, nums.shape[1])
             for claim, row in zip(CLAIMED, gains, strict=True)
         ),
         notes=_NOTES,
-        failures=tuple(failures),
+        failures=tuple(
+            failure_row(label, table[:, of_model], None if asked is None else asked[of_model])
+            for label, of_model in zip(labels, (groups < nums.shape[1], groups >= nums.shape[1]), strict=True)
+        ),
         gains=tuple(
             GainRow(part=row.part, gain=None if unknown[claim] else row.gain)
             for claim, row in zip(CLAIMED, gains, strict=True)
         ),
         filled=None if any(unknown.values()) else filled,
-        by_length=tuple(lengths),
+        by_length=length_rows(groups, tokens=table[7], right=table[2]),
     )
+
+
+def failure_row(label: str, table: Array, asked: NDArray[np.bool_] | None = None) -> FailureRow:
+    """Return why the answers of a model are wrong.
+
+    Args:
+        label: of the model.
+        table: `[9, S]`, what is known of its samples; see `answers_part`.
+        asked: `[S]`, the samples that other graders were asked of; None: all.
+    """
+    ended, read, right, is_cut, unread, lenient, abstains, tokens, second = table
+    is_asked, is_wrong = np.ones(right.shape, dtype=bool) if asked is None else asked, right == 0
+    return FailureRow(
+        model=label,
+        accuracy=_mean(right),
+        truncated=_mean(is_cut[is_wrong]),
+        unparsed=_mean(unread[is_wrong]),
+        lenient=_mean(lenient[is_wrong & is_asked]),
+        abstained=_mean(abstains[is_wrong]),
+        right_if_parsed=None if np.isnan(read).any() else _mean(right[(read == 1) & (ended != 0)]),
+        tokens=_mean(tokens),
+        second_grader=_mean(second[is_asked]),
+    )
+
+
+def length_rows(groups: Array, *, tokens: Array, right: Array) -> tuple[LengthRow, ...]:
+    """Return the accuracy of both models within the quarters of all samples by length; none where one is unknown.
+
+    Args:
+        groups: `[S]`, the problem of each sample; see `answers_part`.
+        tokens: `[S]`, the length of each sample; NaN where it is unknown.
+        right: `[S]`, whether it is right.
+    """
+    if np.isnan(tokens).any():
+        return ()
+    num_groups, rows = int(groups[-1]) + 1, []
+    quarters = np.quantile(tokens, (0.25, 0.5, 0.75, 1), method="inverted_cdf")
+    for low, high in pairwise(np.unique([-1, *quarters]).astype(int)):
+        # The rate of each problem of which both models have samples of this length.
+        inside = ((tokens > low) & (tokens <= high)).astype(float)
+        right_ones, ones = (np.bincount(groups, row, num_groups).reshape(2, -1) for row in (inside * right, inside))
+        rates = divided(right_ones.astype(float), ones.astype(float))
+        base, trained = rates[:, np.isfinite(rates).all(axis=0)]
+        rows.append(
+            LengthRow(tokens=f"{low + 1} to {high}", base=_mean(base), trained=_mean(trained), problems=len(base))
+        )
+    return tuple(rows)
 
 
 def _share_unknown(values: Array, what: str) -> str:
@@ -245,7 +270,7 @@ def _mean(values: Array) -> float | None:
     return None if not values.size or np.isnan(values).any() else float(values.mean())
 
 
-def judged(label: str, claim: str, gain: Estimate, num: int) -> Verdict:
+def gain_verdict(label: str, claim: str, gain: Estimate, num: int) -> ClaimVerdict:
     """Return whether a part of the gain of the model with this label is shown, over so many problems."""
     said = f"{label} is not seen to gain because {CLAIMED[claim]}"
     if gain.low > 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from swerve.claim.part import Part
 from swerve.claim.record import ClaimCard
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.sides import check_vocabularies
-from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, file_responses
+from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, judged_responses
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
 from swerve.formats.imported_responses import LeftOut
@@ -42,7 +43,7 @@ def write_card(
         The card; None of a shard.
 
     Raises:
-        ConfigError: `out` is a file, or has a card of other models, problems or settings.
+        ConfigError: `out` is a file, or has a card of other models, problems or settings; or a run is given twice.
         ArtifactError: a text is missing or empty, or there is no such study.
         SwerveError: see `swerve.eval.sampling.sample`.
     """
@@ -54,6 +55,7 @@ def write_card(
     prompts = [side for side in sides if side.is_prompt]
     problems = chosen_problems(settings, progress) if base.model else []
     contents = tuple(map(_content, sides))
+    _check_given_once(sides, contents)
     inputs: dict[str, Any] = {
         "models": [[side.label, content] for side, content in zip(sides, contents, strict=True)],
         "problems": problems_digest(problems),
@@ -75,10 +77,12 @@ def write_card(
         _clear(out)
         return known
     shard.copied.check_fit(parts)
+    work = Work(base, trained, settings, problems, out, parts, shard, progress, runs=runs, prompts=prompts)
+    if base.model is None:
+        work.pair_files()
     parts.begin()
 
     # A shard takes its share of the samples; what rests on them is measured once all are there.
-    work = Work(base, trained, settings, problems, out, parts, shard, progress, runs=runs, prompts=prompts)
     measured: dict[str, Part] = dict(known.parts) if known else {}
     with nullcontext() if shard.is_share else RunDirectory(out).lock():
         for name in wanted:
@@ -187,12 +191,26 @@ def _check_known(card: ClaimCard, sides: Sequence[Side], contents: tuple[str, ..
         raise ArtifactError(f"{error}; put it back, or delete {out} to make the card again") from None
 
 
+def _check_given_once(sides: Sequence[Side], contents: Sequence[str]) -> None:
+    """Check that no run, and no prompt of the base, is there twice.
+
+    Raises:
+        ConfigError: one is, and would count twice.
+    """
+    for (first, one), (second, two) in combinations(zip(sides, contents, strict=True), 2):
+        if one == two and (first is not sides[0] or second.is_prompt):
+            raise ConfigError(
+                f"{second.samples or second.model} is {first.samples or first.model} once more; give each run, and "
+                "each prompt of the base, once"
+            )
+
+
 def _check_given(sides: Sequence[Side], settings: ClaimSettings, out: Path) -> None:
     """Check what would otherwise be noticed after the samples are there; the errors are those of `write_card`."""
     for side in sides:
         if side.samples is not None:
             # Up to the first verdict, which shows most of what is wrong with a file.
-            responses = file_responses(side.samples, side.fields, LeftOut())
+            responses = judged_responses(side.samples, side.fields, LeftOut())
             next((each for each in responses if each.correct is not None), None)
     if lost := [path for path in settings.texts if not Path(path).is_file() or not Path(path).read_bytes().strip()]:
         raise ArtifactError(f"{lost[0]} is missing or empty; --text is a text file whose loss is measured")

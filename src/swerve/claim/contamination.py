@@ -103,7 +103,7 @@ def with_controls(work: Work) -> tuple[list[tuple[Problem, Problem]], str]:
     One that only makes sense as it is (24 hours) can then be told without having been seen.
     """
     settings, known = work.settings, {problem.question for problem in work.problems}
-    if getattr(settings.task, "train", ()) or getattr(settings.task, "parts", ()):
+    if settings.task.train_sources:
         control = "the same questions with other numbers"
         others = with_other_numbers(work.problems)
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swerve.artifacts.study import Study, find_study, read_study
 from swerve.claim.part import Count, Part, Points, Row, Share
-from swerve.claim.verdicts import Verdict, undetermined, verdict
+from swerve.claim.verdicts import ClaimVerdict, undetermined, verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
@@ -71,7 +71,7 @@ def controls_part(study: Study) -> ControlsPart:
 
 def reward_verdict(
     arm: str, difference: Estimate | None, num_seeds: int, ends: tuple[float, float] | None = None
-) -> Verdict:
+) -> ClaimVerdict:
     """Return whether training with a control is shown to end below training with the real reward.
 
     Args:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from swerve.claim.rates import alike_said, claim_rates
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
+from swerve.text import counted
 
 _NUMBERS = re.compile(r"[-\u2212]?\d+(?:[\s.,:/]*\d+)*")
 _SPREAD = 1.25
@@ -28,12 +29,14 @@ class CardSize:
     num_samples: int
     num_runs: int = 1
 
-    def told(self, verdict: Verdict) -> Verdict:
+    def told(self, verdict: ClaimVerdict) -> ClaimVerdict:
         """Return a line with its rates at this size; and with a warning where its problems are not independent."""
         num_runs = self.num_runs if verdict.claim in _OVER_RUNS else 1
         num = verdict.num if verdict.claim == "base_reaches_gained" else self.num_groups or self.num_problems
         rates = claim_rates()[verdict.claim].at(num or 0, self.num_samples, num_runs)
-        sentence = verdict.sentence
+        sentence, said = verdict.sentence, f"Over {counted(self.num_problems, 'problem')} "
+        if self.num_groups is not None and sentence.startswith(said):
+            sentence = f"{said}in {counted(self.num_groups, 'group')} {sentence.removeprefix(said)}"
         if self.num_alike and verdict.shown is not None and verdict.claim != "base_reaches_gained":
             sentence = f"{sentence} {alike_said(self.num_alike, self.num_problems)}."
             rates = None

@@ -10,7 +10,7 @@ from typing import Any
 from swerve.claim.part import Part, Row
 from swerve.claim.reasoning import KEPT
 from swerve.claim.record import ClaimCard
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.estimates import Estimate
 from swerve.report.evidence import Evidence, Figure, Value
 from swerve.report.rows import mean_of
@@ -22,7 +22,7 @@ _BASE, _TRAINED = "before", "after"
 """Columns of both models."""
 _NOTE = "Brackets are intervals over problems."
 Columns = dict[str, Sequence[Value]]
-Make = Callable[[ClaimCard, Verdict], Evidence | None]
+Make = Callable[[ClaimCard, ClaimVerdict], Evidence | None]
 """Finds the rows of a line."""
 
 
@@ -32,7 +32,7 @@ def fact_evidence(card: ClaimCard, name: str, part: Part) -> Iterator[tuple[str,
         yield fact, _solved(card) if name == "gained" and not number else None
 
 
-def line_evidence(card: ClaimCard, name: str, verdict: Verdict) -> Evidence | None:
+def line_evidence(card: ClaimCard, name: str, verdict: ClaimVerdict) -> Evidence | None:
     """Return the rows behind a line of a part; None where it is not determined, or its card has no such rows."""
     make = _OF_PARTS.get(name)
     if verdict.shown is None or make is None:
@@ -84,7 +84,7 @@ rows = pd.DataFrame(json.load(open("claim.json"))["accuracy"]["problems"]).set_i
 before, after = rows.base_right / rows.base_samples, rows.trained_right / rows.trained_samples"""
 
 
-def _accuracy(card: ClaimCard, verdict: Verdict) -> Evidence | None:
+def _accuracy(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
     """Return the accuracy at each problem, or pass@k where a line is of several samples."""
     names, before, after = _rates(card)
     if not names:
@@ -128,7 +128,7 @@ def _solved(card: ClaimCard) -> Evidence | None:
     return _of_samples("solved", columns, figures, "whether a sample is right")
 
 
-def _gained(card: ClaimCard, verdict: Verdict) -> Evidence | None:
+def _gained(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
     """Return the problems that only the trained model solved, with the base's chance of a right answer."""
     rows = card.gained.gained
     most = 10 * card.num_samples
@@ -155,7 +155,7 @@ def _gained(card: ClaimCard, verdict: Verdict) -> Evidence | None:
 
 
 def _table(
-    part: str, table: str, chosen: Callable[[Any, Verdict], bool], figures: Callable[[Verdict], list[Figure]]
+    part: str, table: str, chosen: Callable[[Any, ClaimVerdict], bool], figures: Callable[[ClaimVerdict], list[Figure]]
 ) -> Make:
     """Return how the rows of a part's table are the evidence of its lines.
 
@@ -166,7 +166,7 @@ def _table(
         figures: that a line has of these rows.
     """
 
-    def make(card: ClaimCard, verdict: Verdict) -> Evidence | None:
+    def make(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
         rows: list[Row] = [row for row in getattr(getattr(card, part), table) if chosen(row, verdict)]
         if not rows:
             return None
@@ -190,7 +190,7 @@ def _mean(column: str, size: Any, *, is_difference: bool = False) -> Figure:
     return Figure(name=column, statistic="mean", columns=(column,), write=write)
 
 
-def _runs(verdict: Verdict) -> list[Figure]:
+def _runs(verdict: ClaimVerdict) -> list[Figure]:
     size = verdict.estimate
     return [
         Figure(name="runs", statistic="rows"),
@@ -199,7 +199,7 @@ def _runs(verdict: Verdict) -> list[Figure]:
     ]
 
 
-def _reasoning(card: ClaimCard, verdict: Verdict) -> Evidence | None:
+def _reasoning(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
     """Return the chance of an answer after parts of its own reasoning, and of another problem's."""
     own = "trained" if verdict.of == card.trained else "base"
     columns = (f"{own}_other", own)
@@ -209,7 +209,7 @@ def _reasoning(card: ClaimCard, verdict: Verdict) -> Evidence | None:
     return make(card, verdict)
 
 
-def _weights(card: ClaimCard, verdict: Verdict) -> Evidence | None:
+def _weights(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
     """Return what is right with a part of the change, or with each random one of its size."""
     if verdict.claim == "part_suffices":
         make = _table(
@@ -237,7 +237,7 @@ def _weights(card: ClaimCard, verdict: Verdict) -> Evidence | None:
 _GAINS = {"gain_by_finishing": "truncation", "gain_by_format": "format", "gain_by_correctness": "correctness"}
 
 
-def _is_of_noise(row: Any, verdict: Verdict) -> bool:
+def _is_of_noise(row: Any, verdict: ClaimVerdict) -> bool:
     """Return whether a figure of the probe is the one whose difference from noise a line has."""
     size = verdict.estimate
     return (

@@ -110,11 +110,11 @@ def text_row(work: Work, path: str) -> TextRow:
     Raises:
         OSError: it cannot be read.
     """
-    from swerve.models.model_folder import load_config
+    from swerve.models.model_folder import load_model_config
 
     text = Path(path).read_text(encoding="utf-8", errors="replace")
     # A token has a character at least, so that pieces fit the models' positions.
-    configs = [load_config(model).get_text_config() for model in work.models]
+    configs = [load_model_config(model).get_text_config() for model in work.models]
     size = min(_CHARS, *(getattr(config, "max_position_embeddings", _CHARS) for config in configs))
     read = _read(work, wrap(text, size, expand_tabs=False, replace_whitespace=False))
     base, trained = (-read.statistics[name].astype(float) for name in ("logprob_ref", "logprob"))

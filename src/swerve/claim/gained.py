@@ -16,7 +16,7 @@ import numpy as np
 
 from swerve.claim.part import Chance, Cost, Count, Number, Part, Row, Share
 from swerve.claim.settings import ClaimSettings
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.estimates import Estimate
 from swerve.statistics import mean_interval
@@ -156,7 +156,7 @@ def right_mass(work: Work) -> list[list[float]]:
     return masses
 
 
-def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[Verdict, ...]:
+def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[ClaimVerdict, ...]:
     """Return whether the base writes the answers to the problems that only the trained model solved.
 
     Shown if the bound of at least half of them says that ten times the samples that were taken are expected to hold a
@@ -181,4 +181,4 @@ def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[
     else:
         sentence = f"Of {len(gained)} problems new after RL {label} should solve {within} within {most:,} tries of each"
         sentence += "." if shown else "; whether it would the others is not known."
-    return (Verdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)
+    return (ClaimVerdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)

@@ -14,7 +14,7 @@ from swerve.claim.evidence import fact_evidence, line_evidence
 from swerve.claim.part import Part
 from swerve.claim.rates import alike_said, claim_rates
 from swerve.claim.record import ClaimCard
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.estimates import Estimate
 from swerve.report import page as pages
 from swerve.report.draw.figures import Look, rows_drawing, write_figures
@@ -100,11 +100,11 @@ def write_claim_figures(card: ClaimCard, folder: Path) -> tuple[Path, ...]:
     Raises:
         DiskFullError: no room.
     """
-    drawings = [rows_drawing(rows) for name, part in card.parts for rows in claim_rows(name, part)]
+    drawings = [rows_drawing(rows) for name, part in card.parts for rows in part_rows(name, part)]
     return write_figures(drawings, folder, Look(formats=("pdf", "svg")))
 
 
-def claim_rows(name: str, part: Part) -> list[Rows]:
+def part_rows(name: str, part: Part) -> list[Rows]:
     """Return the tables of a part, and how they are drawn."""
     return [_rows(f"{name}_{table}", records) for table, records in part.tables]
 
@@ -119,7 +119,7 @@ def _problems(card: ClaimCard) -> str:
 
 def _question(name: str, part: Part, card: ClaimCard) -> pages.Verdict:
     """Return a question with what is said to it, its first plot, and its tables on demand."""
-    tables = [rows.kept for rows in claim_rows(name, part) if rows.id.removeprefix(f"{name}_") not in part.behind]
+    tables = [rows.kept for rows in part_rows(name, part) if rows.id.removeprefix(f"{name}_") not in part.behind]
     figures = [
         f"{_heading(field)}: {_unit(part, field).text(value)}"
         for field, value in part
@@ -165,14 +165,14 @@ FEWEST = 20
 """Cases below which nothing is bold."""
 
 
-def _line(verdict: Verdict, evidence: Evidence | None) -> tuple[str, str]:
+def _line(verdict: ClaimVerdict, evidence: Evidence | None) -> tuple[str, str]:
     """Return what a verdict says with its rows, in bold where it is shown of many, and how often it is by chance."""
     mark = "**" if verdict.shown and (verdict.num is None or verdict.num >= FEWEST) else ""
     basis = "" if verdict.shown is None else _chance(verdict) if verdict.shown else _could_show(verdict)
     return Sentence(f"{mark}{verdict.sentence}{mark}", evidence), sentence_case(basis)
 
 
-def _chance(verdict: Verdict) -> str:
+def _chance(verdict: ClaimVerdict) -> str:
     """Return how often two equal models show a line, in whole hundredths rounded up."""
     rates = claim_rates()[verdict.claim]
     if rates.designs and verdict.false_rate is None:
@@ -182,7 +182,7 @@ def _chance(verdict: Verdict) -> str:
     return f"a card of two equal models shows this line in at most {max(1, ceil(100 * rate - 1e-9))} of 100{where}"
 
 
-def _could_show(verdict: Verdict) -> str:
+def _could_show(verdict: ClaimVerdict) -> str:
     """Return what would have been shown, in whole points where it is 2 or more; empty where it is not known."""
     size, estimate = verdict.detectable, verdict.estimate
     if size is not None and isinstance(estimate, Estimate) and estimate.high - estimate.low > 2 * size:

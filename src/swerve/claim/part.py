@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from swerve.artifacts.record import Record
 from swerve.claim.settings import ClaimSettings
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 
@@ -44,7 +44,7 @@ class Part(Record):
     behind: ClassVar[tuple[str, ...]] = ()
     """Tables that the page has as the rows behind its lines, and not among its tables."""
 
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[ClaimVerdict, ...] = ()
     notes: tuple[str, ...] = ()
     """What limits it, a sentence each."""
     missing: str = ""

@@ -7,7 +7,7 @@ difference has to be shown by itself (intersection-union), so that the choice ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +50,17 @@ class PromptsPart(Part):
             raise NotMeasuredError(
                 f"needs samples of the base under other prompts: {work.base.label}=FILE for each, after the first"
             )
-        pairs = [work.paired, *map(work.paired_prompt, work.prompts)]
+        pairs = [work.paired, *work.paired_prompts]
         places = [Path(side.samples or side.model or "") for side in (work.base, *work.prompts)]
         names = [place.name for place in places]
         names = names if len({*names}) == len(names) else list(map(str, places))
         problems = dict(zip(work.samples[0], work.problem_of_each, strict=True))
-        clusters = [clusters_of(problems[name] for name in pair.first) for pair in pairs]
-        rates = [(_rates(each.first), _rates(each.second)) for each in pairs]
+        compared = [[name for name in pair.first if name in problems] for pair in pairs]
+        clusters = [clusters_of(problems[name] for name in own) for own in compared]
+        rates = [
+            (_rates(pair.first[name] for name in own), _rates(pair.second[name] for name in own))
+            for pair, own in zip(pairs, compared, strict=True)
+        ]
         part = prompts_part(work.trained.label, names, rates, clusters)
         notes = [note for pair in pairs[1:] for note in pair.notes]
         return part.model_copy(update={"notes": (*part.notes, *notes)})
@@ -104,6 +108,6 @@ def prompts_part(
     )
 
 
-def _rates(samples: Mapping[str, Sequence[Response]]) -> Array:
+def _rates(samples: Iterable[Sequence[Response]]) -> Array:
     """Return the share of right samples of each problem."""
-    return np.array([np.mean([bool(one.correct) for one in group]) for group in samples.values()])
+    return np.array([np.mean([bool(one.correct) for one in group]) for group in samples])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.responses import Ids, Response
 from swerve.claim.part import Cost, Part, Row, Share
 from swerve.claim.settings import ClaimSettings
-from swerve.claim.verdicts import Verdict, larger
+from swerve.claim.verdicts import ClaimVerdict, larger
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.probe.rollouts.tokenise import token_spans
 
@@ -59,7 +59,7 @@ class ReasoningPart(Part):
             logprobs = work.logprobs(f"reasoning-{side.label}", model, cut_sequences(reasoned))
             chances = np.exp([*map(sum, logprobs)]).reshape(-1, 2, len(KEPT))
             means.append(chances.mean(axis=0))
-            verdicts.append(judged(side.label, chances))
+            verdicts.append(reasoning_verdict(side.label, chances))
         (base, base_other), (trained, trained_other) = means
         rows = zip(KEPT, base, trained, base_other, trained_other, strict=True)
         fields = ReasoningRow.model_fields
@@ -101,7 +101,7 @@ def cut_sequences(reasoned: Sequence[Reasoned]) -> list[tuple[Ids, Ids]]:
     ]
 
 
-def judged(label: str, chances: NDArray[np.float64]) -> Verdict:
+def reasoning_verdict(label: str, chances: NDArray[np.float64]) -> ClaimVerdict:
     """Return whether a model's answers rest on their reasoning.
 
     Args:

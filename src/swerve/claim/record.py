@@ -18,7 +18,7 @@ from swerve.claim.part import Part
 from swerve.claim.prompts import PromptsPart
 from swerve.claim.reasoning import ReasoningPart
 from swerve.claim.runs import RunsPart
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.weights import WeightsPart
 from swerve.errors import ConfigError, nearest
 from swerve.estimates import Estimate
@@ -78,7 +78,7 @@ class ClaimCard(Record):
         return {name: kind for name, kind in kinds.items() if not names or name in names}
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[ClaimVerdict]:
         """All lines, in the order of the page."""
         return [verdict for _, part in self.parts for verdict in part.verdicts]
 

@@ -44,7 +44,7 @@ class RunsPart(Part):
         """Measure it; see `Part.measure`."""
         if not work.runs:
             raise NotMeasuredError("needs further runs of the same training: give them after the first")
-        pairs = [work.paired, *map(work.paired_run, work.runs)]
+        pairs = [work.paired, *work.paired_runs]
         shared = [name for name in pairs[0].first if all(name in pair.second for pair in pairs)]
         sides = [pairs[0].first, *(pair.second for pair in pairs)]
         rates = np.array([[np.mean([bool(one.correct) for one in side[name]]) for name in shared] for side in sides])
@@ -88,7 +88,10 @@ def runs_part(
         line = verdict(claim, said, over, shown=over.excludes(0), num=len(labels), unit="run")
     return RunsPart(
         verdicts=(line,),
-        notes=("The intervals over runs are of new runs of this training on new problems of this kind.",),
+        notes=(
+            "The intervals over runs are of new runs of this training on new "
+            f"{'groups' if clusters else 'problems'} of this kind.",
+        ),
         base=mean_interval(base, clusters=clusters, bounds=_SHARE),
         trained=rows_and_columns_interval(by_cluster(runs, clusters), bounds=_SHARE),
         difference=over,

@@ -11,7 +11,7 @@ from swerve.statistics import paired_difference
 from swerve.text import counted, percent_as, points, points_interval, sentence_case
 
 
-class Verdict(Record):
+class ClaimVerdict(Record):
     """A line of the card: a claim that is shown, or is not, or cannot be judged from what was given."""
 
     claim: str
@@ -44,7 +44,7 @@ def verdict(
     null: str = "no difference",
     of: str = "",
     unit: str = "problem",
-) -> Verdict:
+) -> ClaimVerdict:
     """Return a line of the card.
 
     Args:
@@ -59,10 +59,10 @@ def verdict(
     """
     by = points_interval(size, " points") if isinstance(size, Estimate) else points(size, " points")
     sentence = f"Over {counted(num, unit)} {said}, {by}." if num else f"{sentence_case(said)}, {by}."
-    return Verdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
+    return ClaimVerdict(claim=claim, of=of, shown=shown, sentence=sentence, estimate=size, num=num, null=null)
 
 
-def undetermined(claim: str, said: str, because: str, *, of: str = "") -> Verdict:
+def undetermined(claim: str, said: str, because: str, *, of: str = "") -> ClaimVerdict:
     """Return the line of a claim that cannot be judged.
 
     Args:
@@ -71,7 +71,9 @@ def undetermined(claim: str, said: str, because: str, *, of: str = "") -> Verdic
         because: what is not known, as a clause.
         of: what it is about, where a card makes the claim several times.
     """
-    return Verdict(claim=claim, of=of, shown=None, sentence=f"Whether {said} is not determined, because {because}.")
+    return ClaimVerdict(
+        claim=claim, of=of, shown=None, sentence=f"Whether {said} is not determined, because {because}."
+    )
 
 
 def larger(
@@ -83,7 +85,7 @@ def larger(
     unseen: str = "",
     *,
     null: str = "no difference",
-) -> Verdict:
+) -> ClaimVerdict:
     """Return the verdict that one rate is larger than another: the interval of the paired difference is above 0.
 
     Args:

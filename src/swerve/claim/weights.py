@@ -13,7 +13,7 @@ import numpy as np
 from swerve.artifacts.files import TEMPORARY_PREFIX
 from swerve.claim.part import Cost, Number, Part, Points, Row, Share
 from swerve.claim.settings import ClaimSettings
-from swerve.claim.verdicts import Verdict
+from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.work import Wanted, Work
 from swerve.statistics import mcnemar, share
 from swerve.statistics.sufficiency import above_random, smallest_sufficient
@@ -117,7 +117,7 @@ class WeightsPart(Part):
 
 def suffices(
     base: Sequence[bool], whole: Sequence[bool], parts: Mapping[int, Sequence[bool]], margin: float
-) -> Verdict:
+) -> ClaimVerdict:
     """Return the smallest rank that is shown to lose less accuracy than a margin, as every larger one.
 
     A whole change that is not itself shown to gain more than the margin has no part that suffices: nothing would, too.
@@ -147,7 +147,7 @@ def suffices(
         said += (
             f"{with_all} of greedy answers are right with it and {without} without, {points_interval(gain, ' points')}"
         )
-    return Verdict(
+    return ClaimVerdict(
         claim="part_suffices",
         of=of,
         shown=rank is not None,
@@ -157,7 +157,7 @@ def suffices(
     )
 
 
-def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Verdict, ...]:
+def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[ClaimVerdict, ...]:
     """Return whether a part does more than each random change of its size: the unit is the direction."""
     if not directions:
         return ()
@@ -170,7 +170,7 @@ def beyond(part: str, accuracy: float, directions: Sequence[float]) -> tuple[Ver
     if not shown:
         said += ". It is not above them" if accuracy <= max(directions) else ". These are too few to tell"
     return (
-        Verdict(
+        ClaimVerdict(
             claim="part_beyond_its_size",
             of=part,
             shown=shown,

@@ -13,19 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.parts import Parts
-from swerve.artifacts.responses import Response
+from swerve.artifacts.responses import Response, by_problem
 from swerve.artifacts.samples import StoredSamples, is_samples_file
 from swerve.artifacts.shards import Shard
 from swerve.claim.design import CardSize, num_alike
 from swerve.claim.settings import ClaimSettings
 from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
-from swerve.eval.pairing import Paired, paired
-from swerve.eval.sampling import run_jobs
+from swerve.eval.pairing import Paired, check_asked, paired
+from swerve.eval.sampling import sample_jobs
 from swerve.formats.imported_problems import has_made_id
 from swerve.formats.imported_responses import LeftOut, iter_responses
-from swerve.formats.typed_fields import at_place
-from swerve.progress import Progress, SilentProgress
+from swerve.formats.problem_joins import with_groups
+from swerve.formats.typed_fields import Fields, at_place
+from swerve.progress import Progress, ProgressTask
 from swerve.statistics.sample_counts import most_have
 from swerve.types import Problem, clusters_of
 
@@ -74,7 +75,7 @@ class Wanted:
     """Of the card's settings, in which one response is sampled greedily: task, template, temperatures and the like."""
 
 
-def file_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> Iterator[Response]:
+def judged_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> Iterator[Response]:
     """Yield the responses in a file of samples, or in one of another program, each with its verdict, None without one.
 
     `fields` are names of the file's fields where they differ from those known; `left_out` counts records without a
@@ -87,7 +88,7 @@ def file_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> 
         yield from _with_groups(StoredSamples(path).samples, path, fields.get("group"))
         return
     last: Problem | None = None
-    are_judged = False
+    are_judged, are_grouped = False, "group" not in fields
     for response in iter_responses(path, left_out=left_out, fields=fields, verdicts_suffice=True):
         is_one_grader = response.correct is not None or response.status is not None
         answered, problem = response.answered if is_one_grader else None, response.problem
@@ -95,9 +96,12 @@ def file_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -> 
             problem = last
         last = problem
         are_judged |= response.verdict is not None
+        are_grouped |= problem.group is not None
         yield replace(response, problem=problem, correct=response.verdict, answered=answered)
     if not are_judged:
         raise ArtifactError(f"no response in {path} has a verdict; grade {path} with swerve grade")
+    if not are_grouped:
+        raise ArtifactError(f"no response in {path} has text or a number as its {fields['group']!r} (--field group=)")
 
 
 def _with_groups(samples: Iterable[Response], path: Path, field: str | None) -> Iterator[Response]:
@@ -110,16 +114,24 @@ def _with_groups(samples: Iterable[Response], path: Path, field: str | None) -> 
     for sample in samples:
         group = at_place({**sample.problem.metadata, **sample.extra}, field) if field is not None else None
         is_there |= group is not None
-        yield sample if group is None else replace(sample, problem=replace(sample.problem, group=str(group)))
+        group = Fields("", {"group": group}, {"group": ("group",)}).group()
+        yield sample if group is None else replace(sample, problem=replace(sample.problem, group=group))
     if not is_there:
         raise ArtifactError(f"no problem in {path} has '{field}' in its metadata (--field group={field})")
 
 
-class _WithoutNotes(SilentProgress):
+@dataclass(frozen=True, slots=True)
+class _WithoutNotes:
     """Shows how far work is, and no notes, which are the same for every folder made on demand."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.task = progress.task  # type: ignore[method-assign, assignment]
+    progress: Progress
+
+    def task(self, name: str, total: int, *, done: int = 0) -> AbstractContextManager[ProgressTask]:
+        """See `Progress.task`."""
+        return self.progress.task(name, total, done=done)
+
+    def note(self, message: str) -> None:
+        """Ignore the message."""
 
 
 @dataclass
@@ -142,6 +154,8 @@ class Work:
     """Further runs of the training that the trained model is of."""
     prompts: Sequence[Side] = ()
     """The base under other prompts."""
+    _read: Sequence[tuple[list[Response], str]] = ()
+    """Samples of both models as they were read, where further ones are paired with them."""
     _loaded: tuple[Path | str, LoadedModel] | None = None
 
     @property
@@ -172,14 +186,28 @@ class Work:
 
     @cached_property
     def problem_of_each(self) -> list[Problem]:
-        """The problems that are compared, in the order of `samples`; each with its group where either model's has."""
-        pairs = ([group[0].problem for group in groups] for groups in zip(*map(dict.values, self.samples), strict=True))
-        return [next((own for own in pair if own.group is not None), pair[0]) for pair in pairs]
+        """The problems that are compared, in the order of `samples`; each with the group that any of the files names.
+
+        Raises:
+            ConfigError, ArtifactError: see `paired`; two files name two groups.
+        """
+        others = (*self.paired_runs, *self.paired_prompts) if self.base.model is None else ()
+        sides = [*self.samples, *(side for pair in others for side in pair[:2])]
+        named = with_groups([side[name][0] for side in sides for name in self.samples[0] if name in side])
+        return [response.problem for response in named[: len(self.samples[0])]]
 
     @property
     def clusters(self) -> list[str] | None:
         """The name of the cluster of each problem, in the order of `samples`; None where no problem has a group."""
         return clusters_of(self.problem_of_each)
+
+    @property
+    def group_notes(self) -> list[str]:
+        """That some problems have no group though others have."""
+        known = self.problem_of_each
+        num = sum(problem.group is None for problem in known)
+        said = f"{num:,} of {len(known):,} problems have no group, and count as one each."
+        return [said] if 0 < num < len(known) else []
 
     @cached_property
     def size(self) -> CardSize:
@@ -188,12 +216,17 @@ class Work:
         num_samples = self.settings.num_samples
         if not asked:
             asked, num_samples = [group[0] for group in self.samples[0].values()], most_have(self.counts[0])
-        clusters = clusters_of(self.problems or self.problem_of_each)
-        texts = ((each.problem.family, next(iter(each.asked_texts), "")) for each in asked)
+        known = self.problems or self.problem_of_each
+        clusters = clusters_of(known)
+        texts = (
+            (each.problem.family, next(iter(each.asked_texts), ""))
+            for each, problem in zip(asked, known, strict=True)
+            if problem.group is None
+        )
         return CardSize(
             num_problems=len(asked),
             num_groups=len({*clusters}) if clusters else None,
-            num_alike=0 if clusters else num_alike(texts),
+            num_alike=num_alike(texts),
             num_samples=num_samples,
             num_runs=1 + len(self.runs),
         )
@@ -203,6 +236,14 @@ class Work:
         """The samples of both models at temperature 1 by problem, of the problems that both have."""
         return self.paired.first, self.paired.second
 
+    def pair_files(self) -> None:
+        """Pair the responses of all files, before there is anything of the card: they may not fit.
+
+        Raises:
+            ConfigError, ArtifactError: see `problem_of_each`.
+        """
+        assert self.problem_of_each
+
     @cached_property
     def paired(self) -> Paired:
         """The samples of both models at temperature 1, and what is said of them.
@@ -210,29 +251,41 @@ class Work:
         Raises:
             ConfigError, ArtifactError: see `swerve.eval.pairing.paired`.
         """
-        result = self._paired(self.sides, self._responses(self.sides))
+        read = self._responses(self.sides)
+        if self.runs or self.prompts:
+            self._read = read
+        result = self._paired(self.sides, read)
         for note in result.notes:
             self.progress.note(note)
         return result
 
-    def paired_run(self, run: Side) -> Paired:
-        """Return the samples of the base and of a further run; see `paired`."""
-        base = [each for group in self.samples[0].values() for each in group]
-        (own,) = self._responses([run])
-        return self._paired((self.base, run), [(base, ""), own])
+    @cached_property
+    def paired_runs(self) -> list[Paired]:
+        """The samples of the base and of each further run; see `paired`, whose notes are not said again."""
+        known = self.paired.notes
+        pairs = (self._paired((self.base, run), [self._read[0], *self._responses([run])]) for run in self.runs)
+        return [pair._replace(notes=[note for note in pair.notes if note not in known]) for pair in pairs]
 
-    def paired_prompt(self, prompt: Side) -> Paired:
-        """Return the samples of the base under another prompt and of the trained model; see `paired`.
+    @cached_property
+    def paired_prompts(self) -> list[Paired]:
+        """The samples of the base under each other prompt and of the trained model; see `paired_runs`.
 
         The prompt may be a part of what a file calls the question: problems with ids of their own are paired by these.
+
+        Raises:
+            ConfigError: a file asks other questions.
         """
-        trained = [each for group in self.samples[1].values() for each in group]
-        ((own, left_out),) = self._responses([prompt])
-        named = [
-            each if has_made_id(each.problem) else replace(each, problem=replace(each.problem, question=""))
-            for each in own
-        ]
-        return self._paired((prompt, self.trained), [(named, left_out), (trained, "")])
+        known, pairs = self.paired.notes, []
+        for prompt in self.prompts:
+            ((own, left_out),) = self._responses([prompt])
+            named = [
+                each if has_made_id(each.problem) else replace(each, problem=replace(each.problem, question=""))
+                for each in own
+            ]
+            pair = self._paired((prompt, self.trained), [(named, left_out), self._read[1]])
+            check_asked((self.base.label, prompt.label), self.samples[0], by_problem(own))
+            pairs.append(pair._replace(notes=[note for note in pair.notes if note not in known]))
+        return pairs
 
     def _responses(self, sides: Sequence[Side]) -> list[tuple[list[Response], str]]:
         """Return the samples of models or files at temperature 1, and which records are left out."""
@@ -241,7 +294,7 @@ class Work:
             for side in sides:
                 assert side.samples is not None
                 left_out = LeftOut()
-                responses = list(file_responses(side.samples, side.fields, left_out))
+                responses = list(judged_responses(side.samples, side.fields, left_out))
                 read.append((responses, f"Of {side.label}: {left_out.note}." if left_out.num_failed else ""))
             return read
         num = self.settings.num_samples
@@ -332,7 +385,7 @@ class Work:
             progress = _WithoutNotes(progress)
         with place() if callable(place) else nullcontext(place) as model:
             job = SampleJob(wanted.label, model, settings, path)
-            run_jobs([job], progress, problems=wanted.problems, shard=self.shard)
+            sample_jobs([job], progress, problems=wanted.problems, shard=self.shard)
 
     def logprobs(self, name: str, model: Path | str, sequences: Sequence[TokenSequence]) -> list[NDArray[np.float64]]:
         """Return the log-probability (nats) of every completion token of given sequences under a model.

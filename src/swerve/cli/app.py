@@ -28,7 +28,9 @@ from swerve.cli.bench import bench_estimators
 from swerve.cli.claim import claim
 from swerve.cli.console import MessageFormatter
 from swerve.cli.data import list_tasks, show_problems, write_problems
-from swerve.cli.data_files import export, import_responses, select
+from swerve.cli.data_export import export
+from swerve.cli.data_import import import_rollouts
+from swerve.cli.data_select import select
 from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
 from swerve.cli.listing import check_config, list_runs, recipes_app, show_config, show_recipe, show_schema
@@ -107,7 +109,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "data list": list_tasks,
     "data show": show_problems,
     "data write": write_problems,
-    "data import": import_responses,
+    "data import": import_rollouts,
     "data select": select,
     "data export": export,
     "data behaviours": behaviours,

@@ -75,7 +75,7 @@ def bench_estimators(
     directory = out or (policy.run.path / "estimators" if policy.run else Path("estimators"))
     write_json(directory / "estimators.json", audit)
     paths = [directory / "estimators.json", *write_estimator_figure(audit, directory)]
-    text = "\n".join([*audit_lines(audit), *(f"Wrote {path}" for path in paths)])
+    text = "\n".join([*estimator_lines(audit), *(f"Wrote {path}" for path in paths)])
     return Result({**audit, "files": [str(path) for path in paths]}, text)
 
 
@@ -83,7 +83,7 @@ _PACKAGES = ("torch", "transformers")
 _PLACEMENTS = {"loss": "loss", "loss_ratio": "loss x ratio", "reward": "reward"}
 
 
-def audit_lines(audit: Mapping[str, Any]) -> list[str]:
+def estimator_lines(audit: Mapping[str, Any]) -> list[str]:
     """Return the tables of an audit as text."""
     exact = audit["exact"]
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -98,20 +98,16 @@ def evaluate(
         raise ConfigError("only models are sampled in shards: give --model; a run's checkpoint is one, too: RUN:LABEL")
     given = list(arguments or ())
     embed = load_embedder(embedding_model) if embedding_model is not None and not shard.is_share else None
+
+    # The checkpoints of a run, to which the options of models do not apply.
     if not models and not rows:
-        # The checkpoints of a run, to which the options of models do not apply.
+        _check_run_given(given, {"--task": task, "--data": data, "--out": out})
         from swerve.cli.pipeline import run_eval
 
-        options = {"--task": task, "--data": data, "--out": out}
-        named = next((name for name, value in options.items() if value is not None), None)
-        if named or not given:
-            what = f"{named} needs --model MODEL" if named else "nothing is given to evaluate"
-            remedy = "give a run (swerve eval RUN), or models (swerve eval --model MODEL --task TASK)"
-            raise ConfigError(f"{what}; {remedy}")
         compared = form or ("table" if baseline or embed else None)
         return run_eval(given[0], given[1:], form=compared, baseline=baseline, embed=embed)
 
-    # Any models, on the problems of a task.
+    # Any models, and how they are sampled on the problems of a task.
     from swerve.config.sampling import SampleSettings
 
     others, changes = sample.split_arguments(given, task)
@@ -125,6 +121,8 @@ def evaluate(
     settings = sample.sample_settings(SampleSettings, task, data, changes, given_keys)
     labelled = sample.resolve_models(models, task, settings) if models else {}
     chosen = model_temperatures(temperatures or (), list(labelled))
+
+    # They are sampled, read beside the files, and compared; None: a shard has done its share.
     from swerve.eval.evaluate_models import evaluate_models
     from swerve.formats.typed_fields import parse_fields
 
@@ -145,6 +143,18 @@ def evaluate(
         return None
     progress.note(f"samples and tables: {folder}")
     return Result(comparison, sample.comparison_text(comparison, form or "table"))
+
+
+def _check_run_given(arguments: Sequence[str], options: Mapping[str, object]) -> None:
+    """Check that a run is given, and no option that is of models alone.
+
+    Raises:
+        ConfigError: there is no run, or an option has a value.
+    """
+    named = next((name for name, value in options.items() if value is not None), None)
+    if named or not arguments:
+        what = f"{named} needs --model MODEL" if named else "nothing is given to evaluate"
+        raise ConfigError(f"{what}; give a run (swerve eval RUN), or models (swerve eval --model MODEL --task TASK)")
 
 
 def _row_files(options: Sequence[str]) -> dict[str, Path]:

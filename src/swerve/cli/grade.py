@@ -31,7 +31,7 @@ from swerve.text import percent_interval
 if TYPE_CHECKING:
     from swerve.artifacts.parts import Parts
     from swerve.artifacts.shards import Shard
-    from swerve.eval.answer_files import GradingTask
+    from swerve.eval.answer_files import AnswerFile
 
 _NUM_SHOWN = 20
 
@@ -82,9 +82,7 @@ def grade(
       swerve grade answers.jsonl --task math --out verdicts.jsonl
       swerve grade answers.jsonl --problems problems.jsonl --audit correct
     """
-    from swerve.artifacts.samples import is_samples_file
     from swerve.config.runtime import RuntimeConfig
-    from swerve.eval.answer_files import AnswerFile, samples_task
     from swerve.eval.grading import (
         MOST_KEPT,
         GradingSummary,
@@ -104,11 +102,7 @@ def grade(
     file, policies = _file_and_policies(arguments)
     if out:
         check_output("--out", out, ending=".jsonl", read=[file, problems])
-    is_samples = is_samples_file(file)
-    grading = (
-        samples_task(file, task, policies) if is_samples else _grading(file, policies, task, problems, fields or ())
-    )
-    answers = AnswerFile(path=file, task=grading, is_samples=is_samples, is_named=task is not None)
+    answers = _answer_file(file, policies, task, problems, fields or ())
     runtime = load_settings(RuntimeConfig, list(given_settings(context).values()))
     comparisons = [VerdictComparison(field, most=MOST_KEPT) for field in dict.fromkeys(audits or ())]
     num, left_out = check_answers(answers, comparisons)
@@ -127,6 +121,8 @@ def grade(
                 deque(graded, maxlen=0)
         return Result(None, "")
     _begin(kept, shard)
+
+    # Verdicts are written as they come, and counted.
     counts = GradingSummary(answers, left_out, comparisons)
     with _opened(out, is_shown=not wants_json(context)) as write:
         for answer, reward in graded:
@@ -136,6 +132,8 @@ def grade(
     summary = counts.summary()
     if kept:
         kept.finish()
+
+    # What is said goes where no verdict does.
     lines = "\n".join(map(safe, _summary_lines(summary)))
     if out:
         return Result(summary, f"{lines}\nVerdicts: {out}")
@@ -175,18 +173,32 @@ def _opened(out: Path | None, *, is_shown: bool) -> Iterator[Callable[[str], Any
         yield stream.write
 
 
-def _grading(
+def _answer_file(
     file: Path, policies: Sequence[str], task: str | None, problems: Path | None, fields: Sequence[str]
-) -> GradingTask:
-    from swerve.eval.answer_files import FIELDS, chosen_grader, grading_task, read_known_problems, table_graders
+) -> AnswerFile:
+    """Return the answers of a file with what grades them: samples have their own problems, others the task's grader."""
+    from swerve.artifacts.samples import is_samples_file
+    from swerve.eval.answer_files import (
+        FIELDS,
+        AnswerFile,
+        chosen_grader,
+        grading_task,
+        read_known_problems,
+        samples_task,
+        table_graders,
+    )
     from swerve.formats.typed_fields import parse_fields
 
+    if is_samples_file(file):
+        own = samples_task(file, task, policies)
+        return AnswerFile(path=file, task=own, is_samples=True, is_named=task is not None)
     known = read_known_problems(problems) if problems else {}
     graders = {problem.grader or problem.family for problem in known.values()}
     if task is None and not graders:
         graders = table_graders(file)
     grader = chosen_grader(task, policies, graders)
-    return grading_task(grader, policies, fields=parse_fields(fields, FIELDS), known=known)
+    own = grading_task(grader, policies, fields=parse_fields(fields, FIELDS), known=known)
+    return AnswerFile(path=file, task=own, is_named=task is not None)
 
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:

@@ -146,7 +146,6 @@ def check_config(
       swerve config check mine.yaml profile=one_gpu
     """
     from swerve.artifacts.run import check_name
-    from swerve.config.presets import preset_notes
     from swerve.recipes.data_sizes import data_sizes
     from swerve.recipes.epochs import stage_sizes, with_steps
     from swerve.recipes.loader import config_hash, has_custom, load_config
@@ -173,7 +172,7 @@ def check_config(
 
     # What a person should know of it: its digest, what presets leave out, its length and the memory it takes.
     digest = config_hash(config)
-    notes = preset_notes(config.stages)
+    notes = [note for stage in config.stages for note in stage.notes]
     sizes = stage_sizes(config)
     needed, line = _memory(config, memory, processes)
     summary = {

@@ -233,10 +233,10 @@ def export_checkpoint(
     is_folder = Path(source).is_dir() and not (Path(source) / "run.json").is_file()
     folder = Path(source) if is_folder else resolve_checkpoint(source).path
     from swerve.models.export import export_model
-    from swerve.models.model_card import Origin
+    from swerve.models.model_card import WeightsOrigin
 
     try:
-        exported = export_model(Origin.of(folder), out, dtype=dtype)
+        exported = export_model(WeightsOrigin.of(folder), out, dtype=dtype)
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted; nothing was written to {out}", signal_number=2) from None
     said = f"{exported.num_parameters:,} parameters in {exported.dtype}: {out}"

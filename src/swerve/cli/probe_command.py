@@ -101,7 +101,7 @@ def probe(
     given = given_settings(context)
     names = [override.text for override in given.values()] + (["--task"] if task else [])
 
-    # A recipe describes the whole probe; else files, or the run's own rollouts.
+    # A recipe describes the whole probe.
     if run is not None and is_probe_recipe(run):
         if names:
             raise ConfigError(f"{names[0]}: {run} says it; change it there, or with KEY=VALUE (out=DIR, seed=1)")
@@ -110,6 +110,8 @@ def probe(
         return run_probe_recipe(run, changes, steps=steps, shard=shard)
     if steps is not None:
         raise ConfigError("--steps needs a recipe; a probe of a run or of options is one step, continued where it was")
+
+    # Files are probed, or the run's own rollouts.
     if given.keys() & {"responses", *_SELECTING}:
         return _probe_files(run, changes, task, given, shard)
     if names:
@@ -122,21 +124,33 @@ def probe(
             "give RUN, whose rollouts are probed, or --use-responses FILE (or --select) with --reference MODEL and "
             "--checkpoint MODEL; see: swerve probe --help"
         )
+    return _probe_run(run, changes, shard)
+
+
+def _probe_run(name: str, changes: list[str], shard: Shard) -> Result:
+    """Probe the rollouts of a run."""
     from swerve.artifacts.run import find_run
     from swerve.cli.runs import main_progress
     from swerve.cli.summary import findings_text
+
+    run = find_run(name)
+    config = _run_config(run, changes)
+    from swerve.probe.from_run import probe_run
+
+    summary = probe_run(config, run, shard=shard, progress=main_progress())
+    return Result(summary, lambda: findings_text(run))
+
+
+def _run_config(run: RunDirectory, changes: list[str]) -> Config:
+    """Return the configuration of a run with changes; the process gets the threads that it says."""
     from swerve.models.runtime import set_thread_environment
     from swerve.recipes.layers import overrides_of
     from swerve.recipes.loader import check_copied, load_run_config
 
-    directory = find_run(run)
-    config = load_run_config(directory, changes)
-    check_copied(config, directory, overrides_of(changes, {}))
+    config = load_run_config(run, changes)
+    check_copied(config, run, overrides_of(changes, {}))
     set_thread_environment(config.runtime)
-    from swerve.probe.from_run import probe_run
-
-    summary = probe_run(config, directory, shard=shard, progress=main_progress())
-    return Result(summary, lambda: findings_text(directory))
+    return config
 
 
 def is_probe_recipe(source: str) -> bool:
@@ -163,9 +177,8 @@ def _probe_files(
     from swerve.formats.typed_fields import parse_fields
     from swerve.models.runtime import set_thread_environment
     from swerve.probe.recipe import ProbeRecipe, ProbeSettings
-    from swerve.probe.rollouts.checks import check_files
-    from swerve.recipes.layers import overrides_of
-    from swerve.recipes.loader import check_copied, load_run_config, load_settings
+    from swerve.probe.rollouts.checks import check_recipe_files
+    from swerve.recipes.loader import load_settings
 
     # Settings are those of the run, with overrides, or what the overrides alone say.
     if task is not None:
@@ -177,11 +190,9 @@ def _probe_files(
         trained, data = None, dict[str, Any]()
         set_thread_environment(load_settings(ProbeSettings, changes).runtime)
     else:
-        config = load_run_config(run, changes)
-        check_copied(config, run, overrides_of(changes, {}))
+        config = _run_config(run, changes)
         trained, changes = (config, run), []
         data = config.model_dump(mode="json", include=set(ProbeSettings.model_fields))
-        set_thread_environment(config.runtime)
 
     # All else is said by options.
     data |= _models(trained, given)
@@ -192,7 +203,7 @@ def _probe_files(
         parse_fields([f"{name}={field}" for name, field in given["fields"].value.items()])
     recipe = load_settings(ProbeRecipe, [*given.values(), *changes], data=data)
 
-    check_files(recipe, has_run=run is not None)
+    check_recipe_files(recipe, has_run=run is not None)
     from swerve.probe.from_files import plan_files
     from swerve.probe.steps import probe_in_steps
 

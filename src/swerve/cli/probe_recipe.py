@@ -21,8 +21,8 @@ from swerve.errors import ConfigError, MissingShardsError, nearest
 from swerve.models.named_models import resolve_model
 from swerve.models.runtime import set_thread_environment
 from swerve.probe.recipe import STEPS, ProbeRecipe, StepName
-from swerve.probe.rollouts.checks import check_files
-from swerve.probe.step_log import do_step, steps_done
+from swerve.probe.rollouts.checks import check_recipe_files
+from swerve.probe.step_log import logged_step, steps_done
 from swerve.progress import Progress
 from swerve.recipes.loader import load_document
 from swerve.version import __version__
@@ -37,7 +37,7 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
     recipe, progress = recipe.model_copy(update={"models": paths}), main_progress()
 
     if chosen != ("report",):
-        check_files(recipe)
+        check_recipe_files(recipe)
     if recipe.sample is not None and "sample" in chosen:
         _sample(recipe, progress, shard)
         if not all(path.is_file() for path in recipe.sample_files or ()):
@@ -83,7 +83,7 @@ def parse_steps(text: str | None) -> tuple[StepName, ...]:
 def _sample(recipe: ProbeRecipe, progress: Progress, shard: Shard) -> None:
     """Sample the reference and the final checkpoint, equally far; a file that is there is checked and left alone."""
     from swerve.config.sampling import SampleJob, SampleSettings
-    from swerve.eval.sampling import run_jobs
+    from swerve.eval.sampling import sample_jobs
 
     assert recipe.sample is not None
     assert recipe.sample_files is not None, "checked with the recipe"
@@ -92,7 +92,7 @@ def _sample(recipe: ProbeRecipe, progress: Progress, shard: Shard) -> None:
     paths = dict(zip((recipe.reference, recipe.final_name), recipe.sample_files, strict=True))
     were_there = {name: path.is_file() for name, path in paths.items()}
     jobs = [SampleJob(name, recipe.models[name], settings, path) for name, path in paths.items()]
-    run_jobs(jobs, progress, shard=shard)
+    sample_jobs(jobs, progress, shard=shard)
     for name, was_there in were_there.items():
         progress.note(f"sample {name}: {'skipped, it is done' if was_there else 'done'}")
 
@@ -114,4 +114,5 @@ def _write_report(recipe: ProbeRecipe, out: RunDirectory, progress: Progress) ->
     if _page(out).is_file() and done.get("report") == key:
         progress.note("report: skipped, it is done")
     else:
-        do_step(done, "report", key, lambda: write_page(out, options=recipe.report), progress)
+        with logged_step(done, "report", key, progress):
+            write_page(out, options=recipe.report)

@@ -112,12 +112,12 @@ def sample(
 
 def comparison_text(comparison: Comparison, form: str = "table") -> str:
     """Return a comparison in one of its forms, or as `table` for the terminal, with lines on what its numbers are."""
-    from swerve.formats.comparison_table import FORMATS, comparison_table, measures_table, notes
+    from swerve.formats.comparison_table import FORMATS, comparison_notes, comparison_table, measures_table
 
     if form != "table":
         return FORMATS[form](comparison)
     tables = [table(comparison_table(comparison)), "", table(measures_table(comparison))]
-    return "\n".join([*map(wrapped, notes(comparison)), *tables])
+    return "\n".join([*map(wrapped, comparison_notes(comparison)), *tables])
 
 
 def parse_temperatures(text: str) -> tuple[float, ...]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from swerve.artifacts.study import Study
     from swerve.config.recipe import Config
     from swerve.progress import Progress
-    from swerve.study.plan import Job, Plan
+    from swerve.study.job import StudyJob
+    from swerve.study.plan import Plan
 
 _PROCESS_BYTES = 600_000_000
 """What a process takes with its libraries, which share a CPU's memory with the training."""
@@ -138,7 +139,7 @@ def _run(
         own = _PROCESS_BYTES if resolve_device(config.runtime.device) == "cpu" else 0
         return predicted_memory(config).peak + own
 
-    def do(jobs: Sequence[Job]) -> bool:
+    def do(jobs: Sequence[StudyJob]) -> bool:
         left = [job for job in jobs if job.name not in failures and job.next_step() is not None]
         limit = None if memory is None else int(memory * 1e9)
         if left:
@@ -156,7 +157,7 @@ def _run(
     return plan
 
 
-def _announce(plan: Plan, some: Sequence[Job] | None, progress: Progress) -> None:
+def _announce(plan: Plan, some: Sequence[StudyJob] | None, progress: Progress) -> None:
     """Say which runs are left to do, what was decided before, and which difference it can show."""
     from swerve.report.study_sentences import design_words
     from swerve.study.gather import gather_study
@@ -171,7 +172,12 @@ def _announce(plan: Plan, some: Sequence[Job] | None, progress: Progress) -> Non
 
 
 def _hand_over(
-    plan: Plan, jobs: Sequence[Job], given: Sequence[str], job_list: Path | None, slurm: Path | None, progress: Progress
+    plan: Plan,
+    jobs: Sequence[StudyJob],
+    given: Sequence[str],
+    job_list: Path | None,
+    slurm: Path | None,
+    progress: Progress,
 ) -> None:
     """Write what is left to do for a scheduler."""
     from swerve.study.run import write_job_list, write_slurm_script
@@ -250,7 +256,7 @@ def demo_seeds(recipe: str, overrides: Sequence[str], *, num_seeds: int, out: Pa
     return Result(data, "\n".join([*lines, f"Report: {page}"]), error if failures else None)
 
 
-def _num_done(jobs: Sequence[Job]) -> int:
+def _num_done(jobs: Sequence[StudyJob]) -> int:
     return sum(job.next_step() is None for job in jobs)
 
 

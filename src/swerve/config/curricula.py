@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.settings import Model, Positive, PositiveInt, Probability, Share, Words
+from swerve.settings import Model, PositiveInt, Probability, Share, Words
 from swerve.types import Problem
 
 
@@ -58,13 +58,11 @@ class SuccessRateCurriculum(Model):
 
     kind: Literal["success_rate"] = "success_rate"
     target: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    """Success rate that is drawn most often; untried problems count as having it."""
+    """Success rate that is drawn most often; every problem is credited with one try at it beforehand."""
     exploration: Probability = 0.1
     """Share of the draws spread evenly over all problems."""
     memory: Probability = 0.5
     """Weight of earlier tries when a problem is tried again: 0 counts the last only, 1 counts all alike."""
-    prior: Positive = 1.0
-    """Tries that every problem is credited with beforehand, at the target rate."""
 
 
 OrderedCurriculum = Annotated[ShuffledCurriculum | DifficultyCurriculum, Field(discriminator="kind")]

@@ -5,7 +5,6 @@ Where a part has a `kind`, the kind names a function of `swerve.functional` and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -108,14 +107,22 @@ class PolicyLoss(Choice):
     usual_reduction: ClassVar[str] = "token_mean"
     """Denominator of a stage that names none."""
 
-    @model_validator(mode="after")
-    def _check_bounds(self) -> Self:
-        _check_floor("loss", getattr(self, "floor", None), getattr(self, "cap", math.inf))
-        return self
-
 
 class RatioLoss(PolicyLoss):
     """Made of log-probabilities; proportional to the advantage."""
+
+
+class CappedLoss(RatioLoss):
+    """Weighs each token by its ratio, from `floor` to `cap`."""
+
+    if TYPE_CHECKING:
+        floor: float | None  # arguments of the function
+        cap: float
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        _check_floor("loss", self.floor, self.cap)
+        return self
 
 
 class ClippedLoss(RatioLoss):
@@ -143,7 +150,7 @@ _LOSSES: Mapping[str, tuple[str, type[PolicyLoss]]] = {
     "reinforce": ("functional.losses:reinforce_loss", RatioLoss),
     "clip": ("functional.losses:clip_loss", ClippedLoss),
     "dual_clip": ("functional.losses:dual_clip_loss", ClippedLoss),
-    "cispo": ("functional.losses:cispo_loss", RatioLoss),
+    "cispo": ("functional.losses:cispo_loss", CappedLoss),
     "gspo": ("functional.losses:gspo_loss", ClippedLoss),
     "max_prob_kl": ("functional.path_losses:max_prob_kl", PathLoss),
     "fixed_target_kl": ("functional.path_losses:fixed_target_kl", PathLoss),
@@ -274,6 +281,7 @@ class EntropyConfig(Model):
 class NoCorrection(Choice):
     """The sampler's log-probabilities are taken to be the policy's."""
 
+    scope: ClassVar[str] = "policy"
     kind: Literal["none"] = "none"
 
 

@@ -69,16 +69,11 @@ _LEFT_OUT: Mapping[str, Sequence[tuple[Sequence[str], str]]] = {
 """What a library does by default beside its preset: the stage's keys for it, and what to say where none is set."""
 
 
-def preset_notes(stages: Sequence[Any]) -> list[str]:
-    """Return a line for everything that a stage's preset leaves out and the stage does not set, with the keys for it.
-
-    Args:
-        stages: configurations of stages; those without a preset have no lines.
-    """
+def preset_notes(stage: Any) -> list[str]:
+    """Return a line for all that an RL stage's preset leaves out and the stage does not set, with the keys for it."""
     return [
         f"stages.{stage.label}: beside its preset, {sentence}"
-        for stage in stages
-        for keys, sentence in _LEFT_OUT.get(getattr(stage, "preset", None) or "", ())
+        for keys, sentence in _LEFT_OUT.get(stage.preset or "", ())
         if all(_is_default(stage, key) for key in keys)
     ]
 
@@ -97,13 +92,13 @@ def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
     preset = given.get("preset")
     if not isinstance(preset, str) or preset not in PRESETS:
         return dict(given)
-    return {**given, **{key: merged(value, given.get(key)) for key, value in PRESETS[preset].items()}}
+    return {**given, **{key: merged_preset(value, given.get(key)) for key, value in PRESETS[preset].items()}}
 
 
-def merged(preset: Any, given: Any) -> Any:
+def merged_preset(preset: Any, given: Any) -> Any:
     """Return a given value; inside a key with a `kind`, the preset's details stay where the kind is not another.
 
-    >>> merged({"kind": "clip", "low": 0.1}, {"high": 0.3})
+    >>> merged_preset({"kind": "clip", "low": 0.1}, {"high": 0.3})
     {'kind': 'clip', 'low': 0.1, 'high': 0.3}
     """
     if given is None:

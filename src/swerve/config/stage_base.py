@@ -85,8 +85,28 @@ class Stage(Model):
         return frozenset({self.steps})
 
     @property
+    def notes(self) -> list[str]:
+        """What a person should know of its settings."""
+        return []
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Data specs that it learns from or validates on."""
+        return tuple(spec for specs in self.data_specs.values() for spec in specs)
+
+    @property
+    def num_sampled_before(self) -> int:
+        """Completions that are sampled before its first step, at most."""
+        return 0
+
+    @property
     def frozen_models(self) -> dict[str, str]:
         """Models that the stage names, by key: checkpoints of the run, folders or hub names."""
+        return {}
+
+    @property
+    def data_specs(self) -> dict[str, tuple[str, ...]]:
+        """The same by the stage's key that has them."""
         return {}
 
 
@@ -139,7 +159,7 @@ class Counted(Stage):
         return {**given, "steps": 1, "num_examples": None}  # until the data is counted
 
 
-class Sampling(Counted):
+class SamplingStage(Counted):
     """A stage whose steps begin with completions of the policy."""
 
     curriculum: Curriculum = ShuffledCurriculum()

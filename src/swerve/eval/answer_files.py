@@ -19,7 +19,7 @@ from swerve.formats.dialects import TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text, made_id, read_problems
 from swerve.formats.imported_responses import LeftOut, iter_responses
 from swerve.formats.problem_joins import plain_text
-from swerve.formats.records import Record, iter_records
+from swerve.formats.records import FileRecord, iter_records
 from swerve.formats.settled_fields import ended_without_text
 from swerve.formats.typed_fields import PROBLEM_NAMES, RESPONSE_NAMES, Fields, Names
 from swerve.grading.policies import MathGrading
@@ -68,7 +68,7 @@ class GradingTask:
     def _of_question(self) -> dict[str, Problem]:
         return {text: problem for problem in self.known.values() if (text := plain_text(problem.question))}
 
-    def asked(self, record: Record | Fields) -> str:
+    def asked(self, record: FileRecord | Fields) -> str:
         """Return the question of a record up to white space, else its prompt or messages; empty: it has none."""
         places = {"asked": (*self.names["question"], "prompt", "messages")}
         said = Fields(record.place, record.values, places).get("asked")
@@ -76,7 +76,7 @@ class GradingTask:
             said = question(*found, use_all=True)
         return "" if said is None else plain_text(str(said))
 
-    def pair(self, record: Record) -> tuple[Problem, str] | None:
+    def pair(self, record: FileRecord) -> tuple[Problem, str] | None:
         """Return the problem and the text of a record; None: the field of its gold answer is null.
 
         Raises:
@@ -122,7 +122,7 @@ class GradingTask:
         # A problem that is known says what the gold answer is, where the record does not.
         name, kind, asked = entry.get("id"), GRADERS[self.grader], self.asked(entry)
         known, gold = self.known.get(str(name)) or self._of_question.get(asked), entry.get("gold")
-        group = entry.label("group")
+        group = entry.group()
         if gold is None and known is not None:
             return replace(self._known(known), group=known.group if group is None else group)
         gold = answer if gold is None else gold
@@ -196,10 +196,10 @@ class GradingTask:
         return () if gold is None or gold in ([], {}) else texts_in(entry.place, "gold answer", gold), {}
 
 
-class Answer(NamedTuple):
+class GivenAnswer(NamedTuple):
     """A record of a file, the problem that it is an answer to, and the text to grade."""
 
-    record: Record
+    record: FileRecord
     problem: Problem
     text: str
 
@@ -215,15 +215,15 @@ class AnswerFile:
     is_named: bool = False
     """Whether the grader was named, and judges also the problems of samples that have another."""
 
-    def __iter__(self) -> Iterator[Answer]:
+    def __iter__(self) -> Iterator[GivenAnswer]:
         """Yield the answers in the file's order, but for records whose gold answer is null.
 
         Raises:
             ArtifactError: see `GradingTask.pair` and `read_samples`.
         """
-        return (Answer(record, *pair) for record, pair in self.pairs() if pair is not None)
+        return (GivenAnswer(record, *pair) for record, pair in self.pairs() if pair is not None)
 
-    def pairs(self, left_out: LeftOut | None = None) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
+    def pairs(self, left_out: LeftOut | None = None) -> Iterator[tuple[FileRecord, tuple[Problem, str] | None]]:
         """Yield every record, and the problem and text of those whose gold answer is not null.
 
         Conversations of other programs are read as `swerve data import` reads them; `left_out` counts what has none.
@@ -234,7 +234,7 @@ class AnswerFile:
         for record, sample in zip(iter_records(self.path), iter_samples(self.path), strict=True):
             yield record, (self._sample_problem(sample.problem), sample.text or "")
 
-    def _joined(self, left_out: LeftOut) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
+    def _joined(self, left_out: LeftOut) -> Iterator[tuple[FileRecord, tuple[Problem, str] | None]]:
         """Yield records; one without an id is of the problem that others with its question have."""
         ids: dict[str, str | None] | None = None
         for record, pair in self._read(left_out):
@@ -247,7 +247,7 @@ class AnswerFile:
                 pair = replace(problem, id=ids.get(self.task.asked(record)) or problem.id), text
             yield record, pair
 
-    def _read(self, left_out: LeftOut) -> Iterator[tuple[Record, tuple[Problem, str] | None]]:
+    def _read(self, left_out: LeftOut) -> Iterator[tuple[FileRecord, tuple[Problem, str] | None]]:
         for record in _answer_records(self.path, self.task.names, left_out):
             try:
                 pair = self.task.pair(record)
@@ -264,8 +264,8 @@ class AnswerFile:
         return problem
 
 
-def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Record]:
-    """Yield the records of a file whose responses are texts of their own; of conversations, one for each response.
+def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[FileRecord]:
+    """Yield the records of a file whose responses are texts of their own; of other layouts, one for each response.
 
     Args:
         path: see `read_responses`.
@@ -277,7 +277,10 @@ def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Rec
     records = chain([first], records)
     layout, entry = detect(first.values), Fields(first.place, first.values, names)
     is_list = layout.lists_responses(first.values) and entry.get("response") is None and entry.get("answer") is None
-    if entry.is_text("response") or not ("turns" in layout.names or is_list):
+    is_known = bool(layout.marks) and layout is not TABLE  # and may have its texts under names of its own
+    has_names = any(key in first.values for name in ("response", "answer") for key in names[name])
+    is_elsewhere = "turns" in layout.names or is_list or (is_known and not has_names)
+    if entry.is_text("response") or not is_elsewhere:
         yield from records
         return
     for response in iter_responses(path, left_out=left_out):
@@ -290,13 +293,15 @@ def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[Rec
             **{name: getattr(response, name) for name in ("sample", "step", "label", "reward", "correct")},
             "response": response.text,
         }
+        if response.prompt:
+            known["prompt"] = response.prompt
         if response.turns:
             known["turns"] = list(response.turns)
         if response.finish_reason is not None:
             known["finish_reason"] = response.finish_reason
         if response.text is None:
             known["completion_ids"] = response.completion_ids
-        yield Record(response.place, {**response.extra, **response.parts, **known})
+        yield FileRecord(response.place, {**response.extra, **response.parts, **known})
 
 
 def grading_task(

@@ -15,6 +15,7 @@ from swerve.behaviours.diversity import Embedder
 from swerve.behaviours.measures import Group, ProblemValues
 from swerve.errors import ConfigError, MismatchError, nearest
 from swerve.estimates import Estimate
+from swerve.formats.problem_joins import with_groups
 from swerve.formats.text_tables import by_number
 from swerve.statistics import benjamini_hochberg, mean_interval, paired_difference, share, statistic_interval
 from swerve.statistics.clusters import Array
@@ -59,7 +60,7 @@ class ModelResponses:
 
     def add(self, problem: str, group: Group) -> None:
         """Take all responses to a problem."""
-        known = group[0].problem
+        known = with_groups(group)[0].problem
         if not self._kinds and group[0].dialect:
             self._origin = "file"
         self._kinds[problem] = sys.intern(known.kind)

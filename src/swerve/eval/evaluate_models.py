@@ -11,7 +11,7 @@ from swerve.artifacts.comparison import Comparison
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.files import write_text
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA
-from swerve.artifacts.responses import Response, iter_responses
+from swerve.artifacts.responses import Response, iter_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import StoredSamples
 from swerve.artifacts.shards import WHOLE, Shard
@@ -21,7 +21,7 @@ from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ConfigError
 from swerve.eval.comparison import check_baseline, compare
 from swerve.eval.foreign_rows import read_rows
-from swerve.eval.sampling import chosen_problems, run_jobs
+from swerve.eval.sampling import chosen_problems, sample_jobs
 from swerve.formats.comparison_table import FORMATS
 from swerve.problems import load_family
 from swerve.progress import Progress, SilentProgress
@@ -86,7 +86,7 @@ def evaluate_models(
             num, name = (1, "greedy") if temperature == 0 else (settings.num_samples, f"t{temperature:g}")
             own = settings.model_copy(update={"temperatures": (temperature,), "num_samples": num})
             jobs.append(SampleJob(label, model, own, out / "samples" / f"{label}-{name}.parquet"))
-    if jobs and not run_jobs(jobs, progress, problems=problems, shard=shard):
+    if jobs and not sample_jobs(jobs, progress, problems=problems, shard=shard):
         return None
     if not all(job.path.exists() for job in jobs):
         return None
@@ -121,7 +121,7 @@ def compare_checkpoints(run: RunDirectory, *, baseline: str | None = None, embed
 
     def responses_of(evaluation: Evaluation) -> list[Response]:
         table = run.path / "eval" / f"{evaluation.file_name}.parquet"
-        return [replace(each, label=evaluation.checkpoint) for each in iter_responses(table, EVALUATION_SCHEMA)]
+        return [replace(each, label=evaluation.checkpoint) for each in iter_response_table(table, EVALUATION_SCHEMA)]
 
     checkpoints = map(responses_of, evaluations)  # one is held
     is_prose = any(evaluation.greedy.reflections for evaluation in evaluations)

@@ -12,11 +12,11 @@ from swerve.artifacts.comparison import PublishedRow
 from swerve.artifacts.messages import message_notes
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
-from swerve.eval.answer_files import Answer
+from swerve.eval.answer_files import GivenAnswer
 from swerve.eval.grading import grade_answers
 from swerve.formats.imported_responses import LeftOut, responses_of
 from swerve.formats.problem_joins import numbered, plain_text
-from swerve.formats.records import Record, read_records
+from swerve.formats.records import FileRecord, read_records
 from swerve.progress import Progress
 from swerve.types import Problem
 
@@ -44,7 +44,7 @@ class ForeignRows:
 
     def graded(self, progress: Progress) -> list[list[Response]]:
         """Return the responses of each row, judged by the graders of their problems."""
-        answers = [Answer(Record("", {}), response.problem, response.said) for response in self.responses]
+        answers = [GivenAnswer(FileRecord("", {}), response.problem, response.said) for response in self.responses]
         graded = grade_answers(answers, len(answers), progress) if answers else ()
         judged = [response.judged(reward) for response, (_, reward) in zip(self.responses, graded, strict=True)]
         return [[response for response in judged if response.label == label] for label in self.labels]
@@ -150,7 +150,7 @@ def _problem_finder(problems: Sequence[Problem]) -> Callable[[Response], Problem
 
 
 def _published(
-    path: Path, records: Sequence[Record], problems: Sequence[Problem], progress: Progress
+    path: Path, records: Sequence[FileRecord], problems: Sequence[Problem], progress: Progress
 ) -> list[PublishedRow]:
     """Return published accuracies by kind; a kind may be named by its number alone, as 2 for `2 people`."""
     kinds = list(dict.fromkeys(problem.kind for problem in problems))

@@ -16,10 +16,10 @@ from swerve.artifacts.responses import from_json
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.artifacts.streams import RowKeys, chunks
 from swerve.errors import ArtifactError
-from swerve.eval.answer_files import Answer, AnswerFile
+from swerve.eval.answer_files import AnswerFile, GivenAnswer
 from swerve.eval.recorded_verdicts import FAILED, VerdictComparison
 from swerve.formats.imported_responses import LeftOut
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.table_files import digest_of_table
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
@@ -105,8 +105,8 @@ def kept_verdicts(
 
 
 def grade_answers(
-    answers: Iterable[Answer], num: int, progress: Progress, kept: Parts | None = None, shard: Shard = WHOLE
-) -> Iterator[tuple[Answer, Reward]]:
+    answers: Iterable[GivenAnswer], num: int, progress: Progress, kept: Parts | None = None, shard: Shard = WHOLE
+) -> Iterator[tuple[GivenAnswer, Reward]]:
     """Yield each answer with its reward; a chunk of them is held.
 
     Args:
@@ -135,7 +135,7 @@ def grade_answers(
             yield from zip(chunk, rewards, strict=True)
 
 
-def _size(answer: Answer) -> int:
+def _size(answer: GivenAnswer) -> int:
     values = answer.record.values.values()
     return sum(len(value) for value in values if isinstance(value, str | list | dict))
 
@@ -144,7 +144,7 @@ def _verdict(reward: Reward) -> dict[str, Any]:
     return {name: getattr(reward, name) for name in _RESULT_NAMES} | {"parts": dict(reward.parts)}
 
 
-def graded_row(record: Record, reward: Reward) -> dict[str, Any]:
+def graded_row(record: FileRecord, reward: Reward) -> dict[str, Any]:
     """Return the record with the verdict; its own fields of the verdict's names are kept as `recorded_...`."""
     row = dict(record.values)
     for key in _RESULT_NAMES:
@@ -166,7 +166,7 @@ class GradingSummary:
         self._values, self._failures, self._endings = Counter[float](), Counter[str](), Counter[str]()
         self._sum, self._num = 0.0, Counter[str]()
 
-    def add(self, answer: Answer, reward: Reward) -> None:
+    def add(self, answer: GivenAnswer, reward: Reward) -> None:
         """Count an answer; one that reached a limit, or made the grader fail, is neither right nor wrong."""
         if reward.status not in FAILED:
             self._problems.add(answer.problem.id)
@@ -240,7 +240,7 @@ class GradingSummary:
         return f"{num_unanswered} of {num} answers have no {named}; extraction={form} reads {read[form]}"
 
 
-def _turns(record: Record) -> Sequence[Mapping[str, Any]]:
+def _turns(record: FileRecord) -> Sequence[Mapping[str, Any]]:
     """Return the messages of a record's response where they are more than one text."""
     with suppress(ValueError):  # of others' records the field may be anything
         turns = from_json(record.values, "turns", list) or ()

@@ -14,7 +14,7 @@ from swerve.artifacts.comparison import ModelScores
 from swerve.artifacts.evaluation import Evaluation, read_evaluation
 from swerve.artifacts.files import remove, sha256_file
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA
-from swerve.artifacts.responses import Response, read_responses, response_from_row, response_row, write_responses
+from swerve.artifacts.responses import Response, read_response_table, response_from_row, response_row, write_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.behaviours.measures import OF_PROSE
 from swerve.config.recipe import Config
@@ -120,7 +120,7 @@ def _known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Ma
     path = run.evaluation_path(checkpoint)
     try:
         known = read_evaluation(run, path)
-        read_responses(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
+        read_response_table(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
     except ArtifactError:
         return None
     return known if (known.weights_sha256, known.settings) == (checkpoint.weights_sha256, settings) else None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from swerve.artifacts.messages import message_notes
 from swerve.artifacts.responses import Response, by_problem
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.problem_joins import joined
+from swerve.formats.problem_joins import joined, plain_text, with_groups
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached
 from swerve.text import sentence_case
@@ -43,10 +43,10 @@ def paired(
 
     Raises:
         ConfigError: too few problems are in both, or one id has two questions or gold answers.
-        ArtifactError: a sample is there twice.
+        ArtifactError: a sample is there twice, or a problem has two groups.
     """
     given = [*first, *second]
-    both = list(joined(given, lambda: given))
+    both = with_groups(list(joined(given, lambda: given)))
     notes: list[str] = []
     parts = (both[: len(first)], both[len(first) :])
     sides = [_groups(label, side, notes) for label, side in zip(labels, parts, strict=True)]
@@ -63,6 +63,37 @@ def paired(
         )
     sentences = [f"{sentence_case(note)}." for note in notes]
     return Paired({name: sides[0][name] for name in names}, {name: sides[1][name] for name in names}, sentences)
+
+
+def check_asked(
+    labels: Sequence[str], first: Mapping[str, Sequence[Response]], second: Mapping[str, Sequence[Response]]
+) -> None:
+    """Check that one model was asked the same under two prompts: of two questions one may be a part of the other.
+
+    Questions that both have a gold answer are the same by these; see `paired`.
+
+    Args:
+        labels: what the two are called.
+        first: responses under one prompt, by problem.
+        second: those under the other.
+
+    Raises:
+        ConfigError: more than one problem in ten is another.
+    """
+    pairs = [(name, first[name][0].problem, second[name][0].problem) for name in first if name in second]
+    others = []
+    for name, one, two in pairs:
+        texts = [plain_text(problem.question) for problem in (one, two)]
+        is_part = texts[0] in texts[1] or texts[1] in texts[0]  # as the empty text is, of which nothing is known
+        if not is_part and not (one.answer and two.answer):
+            others.append((name, *texts))
+    if len(others) > (1 - _LEAST_SHARED) * len(pairs):
+        name, *texts = others[0]
+        raise ConfigError(
+            f"{len(others):,} of {len(pairs):,} problems ask something else in {labels[1]} than in {labels[0]}, such "
+            f"as {name!r}: {texts[1]!r:.60} and {texts[0]!r:.60}; give responses to the same problems, or their gold "
+            "answers in both"
+        )
 
 
 def shared(labels: Sequence[str], sides: Sequence[Mapping[str, Sequence[Response]]], notes: list[str]) -> list[str]:
@@ -126,17 +157,14 @@ def _check_same(name: str, labels: Sequence[str], problems: Sequence[Problem]) -
     """Check that an id stands for one problem.
 
     Raises:
-        ConfigError: its questions, gold answers or groups differ.
+        ConfigError: its questions or gold answers differ.
     """
     questions = [" ".join(problem.question.split()) for problem in problems]
-    golds, groups = [problem.answer.strip() for problem in problems], [problem.group for problem in problems]
-    pair: Sequence[str | None]
+    golds = [problem.answer.strip() for problem in problems]
     if all(questions) and questions[0] != questions[1]:
         what, pair = "questions", questions
     elif all(golds) and not _same_gold(*golds):
         what, pair = "gold answers", golds
-    elif None not in groups and groups[0] != groups[1]:
-        what, pair = "groups", groups
     else:
         return
     raise ConfigError(

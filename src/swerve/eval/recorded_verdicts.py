@@ -10,7 +10,7 @@ from typing import Any
 
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_problems import has_made_id
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.statistics.intervals import share
 from swerve.types import Problem, Reward
 
@@ -37,7 +37,7 @@ class VerdictComparison:
         self._num = self._num_agreeing = self._num_failed = 0
         self._disagreements: list[dict[str, Any]] = []
 
-    def look(self, record: Record, *, counts: bool = True) -> None:
+    def look(self, record: FileRecord, *, counts: bool = True) -> None:
         """Look at a record before any is added; one that does not count is left out of the comparison.
 
         Raises:
@@ -57,7 +57,7 @@ class VerdictComparison:
                 f"{', '.join(known)}"
             )
 
-    def add(self, record: Record, problem: Problem, reward: Reward) -> None:
+    def add(self, record: FileRecord, problem: Problem, reward: Reward) -> None:
         """Compare the verdict of a record with what the grader says of it as an answer to a problem.
 
         Raises:
@@ -105,7 +105,7 @@ class VerdictComparison:
         }
 
 
-def _recorded(record: Record, field: str) -> float:
+def _recorded(record: FileRecord, field: str) -> float:
     value = record.values[field]
     if isinstance(value, str):
         value = _WORDS.get(value.strip().lower(), value)

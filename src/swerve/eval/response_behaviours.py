@@ -11,7 +11,7 @@ from typing import Any
 
 from swerve.artifacts.messages import message_notes
 from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
-from swerve.artifacts.responses import Response, by_problem, read_responses
+from swerve.artifacts.responses import Response, by_problem, read_response_table
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.samples import is_samples_file
 from swerve.behaviours.diversity import Embedder
@@ -25,10 +25,10 @@ from swerve.eval.comparison import adjusted, check_baseline, measure_differences
 from swerve.eval.pairing import shared
 from swerve.formats import imported_responses
 from swerve.formats.imported_responses import LeftOut
+from swerve.formats.problem_joins import with_groups
 from swerve.formats.table_files import is_table
 from swerve.formats.typed_fields import RESPONSE_NAMES, parse_fields
 from swerve.problems import load_family
-from swerve.problems.prompt import FORMATS
 from swerve.recipes.loader import load_run_config
 from swerve.seeds import derive_seed
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
@@ -98,7 +98,7 @@ def file_responses(
     """Return the responses of a file in the order in which labels are shown, and the field they are compared by.
 
     Args:
-        path: see `read_responses`.
+        path: see `read_response_table`.
         by: field to compare by; by default the first of label, step and set that the file has.
         fields: names of the file's fields where they differ from those known.
         left_out: counts records without a response.
@@ -107,7 +107,7 @@ def file_responses(
         ArtifactError: the file is damaged, or a response has no text.
         ConfigError: the file has no field `by`.
     """
-    responses = list(imported_responses.iter_responses(path, left_out=left_out, fields=fields))
+    responses = with_groups(list(imported_responses.iter_responses(path, left_out=left_out, fields=fields)))
     for response in responses:
         if response.text is None:
             raise ArtifactError(f"{response.place} has token ids but no text; behaviours are measured on texts")
@@ -164,16 +164,11 @@ def run_responses(run: RunDirectory, config: Config) -> list[Response]:
     except SwerveError:  # its data is not here
         problems = []
     known = {problem.id: problem for problem in problems}
-    # The beginning of the answer that the task's prompts give to the model.
-    prompt = getattr(task, "prompt", None)
-    prefix = ""
-    if prompt is not None:
-        prefix = FORMATS[prompt.format].prefix if prompt.prefix is None else prompt.prefix
     begun = run.read_provenance().get("answer_begun")
     rollouts: list[Response] = []
     for path in paths:
-        for number, rollout in enumerate(read_responses(path, ROLLOUTS_SCHEMA), start=1):
-            unknown = replace(rollout.problem, family=task.kind, prefix=prefix)
+        for number, rollout in enumerate(read_response_table(path, ROLLOUTS_SCHEMA), start=1):
+            unknown = replace(rollout.problem, family=task.kind, prefix=task.prefix)
             problem = replace(known.get(rollout.problem.id, unknown), begun=begun)
             place = f"{path.name}, row {number}"
             rollouts.append(replace(rollout, problem=problem, label=f"step {rollout.step}", place=place))

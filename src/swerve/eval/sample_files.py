@@ -43,7 +43,7 @@ from swerve.prompts.encode import encode_prompts, prompt_texts
 from swerve.prompts.notes import prompt_notes
 from swerve.prompts.templates import TemplateArguments, check_template_arguments
 from swerve.rewards.checks import problems_digest
-from swerve.rollout.decoding_trial import check_samples
+from swerve.rollout.decoding_trial import check_architecture
 from swerve.rollout.engine import Engine, make_engine
 from swerve.seeds import derive_seed
 from swerve.types import Problem, Prompt
@@ -184,7 +184,7 @@ def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -
     source = checkpoint_source(job.label, job.model, settings.runtime)
     checked = source.check()
     if isinstance(settings.rollout.engine, TorchEngineConfig):
-        check_samples(checked.config)
+        check_architecture(checked.config)
     tokenizer = checked.tokenizer
     if settings.template == "raw":
         tokenizer = copy(tokenizer)

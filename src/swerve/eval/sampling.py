@@ -52,11 +52,11 @@ def sample(
     """
     paths = sample_paths(Path(out), list(models))
     jobs = [SampleJob(label, model, settings, paths[label]) for label, model in models.items()]
-    run_jobs(jobs, progress, shard=shard)
+    sample_jobs(jobs, progress, shard=shard)
     return paths
 
 
-def run_jobs(
+def sample_jobs(
     jobs: Sequence[SampleJob],
     progress: Progress | None = None,
     *,

@@ -102,7 +102,7 @@ def measures_table(comparison: Comparison) -> list[list[str]]:
     return rows
 
 
-def notes(comparison: Comparison) -> list[str]:
+def comparison_notes(comparison: Comparison) -> list[str]:
     """Return what a reader of the tables has to know of their numbers."""
     level, num = 100 * comparison.confidence, comparison.num_differences
     lines = [f"Percent of the responses that are right ({level:g}% interval over problems)."]

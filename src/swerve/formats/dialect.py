@@ -9,12 +9,12 @@ from typing import Any
 
 from swerve.artifacts.messages import THOUGHTS
 from swerve.errors import ArtifactError, NoResponseError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.settled_fields import counted_right
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Names, NamesPresent, at_place, has_place, without_place
 from swerve.progress import one_line
 
-Convert = Callable[[Record, Path], Iterator[dict[str, Any]]]
+Convert = Callable[[FileRecord, Path], Iterator[dict[str, Any]]]
 """Yields the fields of each of a record's responses, where a table of names cannot say it; takes the file's path."""
 
 
@@ -52,7 +52,9 @@ class Dialect:
         """Return whether a record has nothing in any of the fields that mark the layout."""
         return all(at_place(values, field) is None for fields in self.marks for field in fields)
 
-    def responses(self, record: Record, path: Path, fields: Mapping[str, str], names: NamesPresent) -> Iterator[Fields]:
+    def responses(
+        self, record: FileRecord, path: Path, fields: Mapping[str, str], names: NamesPresent
+    ) -> Iterator[Fields]:
         """Yield the fields of each response of a record.
 
         Args:
@@ -81,7 +83,7 @@ class Dialect:
             for own in _expanded(record.place, values, place):
                 yield Fields(record.place, own, {**names.of(own), "response": ("response",)}, frozenset(fields))
 
-    def _converted(self, record: Record, path: Path) -> Iterator[Mapping[str, Any]]:
+    def _converted(self, record: FileRecord, path: Path) -> Iterator[Mapping[str, Any]]:
         try:
             yield from self.convert(record, path) if self.convert else (record.values,)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:

@@ -22,7 +22,7 @@ from swerve.formats.conversations import (
     read_turns,
 )
 from swerve.formats.dialect import Dialect
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.typed_fields import RESPONSE_NAMES, Names, at_place
 
 _LISTS = ("responses", "completions", "outputs", "generations", "rollouts", "samples")
@@ -57,7 +57,7 @@ def verl_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "made_id": None if has_id else "/".join(str(part) for part in parts if part is not None)}
 
 
-def _convert_verl_data(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def _convert_verl_data(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Add an id; a row without responses is of a file of problems."""
     if "responses" not in record.values:
         raise ArtifactError(
@@ -70,7 +70,7 @@ def _convert_verl_data(record: Record, path: Path) -> Iterator[dict[str, Any]]:
 _SESSION = re.compile(r"(.+)_(\d+)_0")
 
 
-def _convert_verl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def _convert_verl(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Take the problem and the sample out of a `uid` of the form UID_SESSION_OUTPUT.
 
     A later output of a session answers a prompt of its own, which had what was left of the session: its id is whole.
@@ -87,7 +87,7 @@ _TRL_NAMES = _conversation(
 )  # fmt: skip
 
 
-def _convert_trl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def _convert_trl(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Take the columns of fractions as rewards and their sum, with TRL's own default weights of 1, as the reward."""
     values = record.values
     known = {"advantage", *(place.rstrip("?") for places in _TRL_NAMES.values() for place in places)} - {"reward"}
@@ -100,7 +100,7 @@ def _convert_trl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     }
 
 
-def _convert_chat(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def _convert_chat(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Take the messages up to the last one of the user as the prompt, unless the response stands beside them all."""
     values, place = dict(record.values), f"{record.place}: messages"
     turns = read_turns(values.get("messages"), place)
@@ -120,7 +120,7 @@ def _convert_chat(record: Record, path: Path) -> Iterator[dict[str, Any]]:
 _BATCH_ERRORS = ("error.error.message", "error.code", "error.message", "response.body.error.message", "error")
 
 
-def _convert_batch(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def _convert_batch(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Take the choices of the answer to a request as its responses, unless the request failed."""
     values, body = record.values, at_place(record.values, "response.body")
     if values.get("custom_id") is None:
@@ -162,7 +162,7 @@ def _convert_batch(record: Record, path: Path) -> Iterator[dict[str, Any]]:
         raise NoResponseError(f"{place}: choice {empty[0]} has no text as content")
 
 
-def _convert_processbench(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def _convert_processbench(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Join the steps by empty lines, and say where each begins: the label is the number of one of them."""
     steps, label = record.values["steps"], record.values["label"]
     if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):

@@ -122,7 +122,7 @@ def _facts(files: Sequence[Path], format: ExportFormat, notes: Counter[str]) -> 
     for response in _responses(files, left_out):
         row = response_row(response)
         row = {name: row[name] for name in TABLE_COLUMNS if name != "place"}  # a path of this machine
-        notes.update(name for name, value in row.items() if value and not layouts.has_place(name, value, format))
+        notes.update(name for name, value in row.items() if value and not layouts.has_room(name, value, format))
         # Of what stands there in a form that says less.
         problem = response.problem
         if not (problem.messages or problem.question):

@@ -15,7 +15,7 @@ from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.countdown_rows import countdown_fields
 from swerve.formats.dialects import VERL_PROBLEM, verl_values
-from swerve.formats.records import Record, iter_records, read_records
+from swerve.formats.records import FileRecord, iter_records, read_records
 from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, as_messages, at_place, shown
 from swerve.types import Message, Problem
 
@@ -117,7 +117,7 @@ def asked_by(entry: Fields) -> Response:
         alternatives=tuple(alternatives),
         solution=entry.word("solution"),
         kind=entry.label("kind") or puzzle.get("kind") or "all",
-        group=entry.label("group"),
+        group=entry.group(),
         difficulty=entry.number("difficulty"),
         messages=messages,
         prefix=entry.word("prefix") or "",
@@ -175,7 +175,7 @@ _QUESTIONS = ("question", "problem", "quiz")
 class ChatRow:
     """A problem in the chat layout of verl and RL2, under the names that plain rows of problems have."""
 
-    record: Record
+    record: FileRecord
     """`question`, `answer`, `solution` where the row has them, and its other fields, those of `extra_info` beside them.
     """
     messages: tuple[Message, ...]
@@ -184,7 +184,7 @@ class ChatRow:
     """The beginning of the answer that the model is given."""
 
 
-def chat_row(record: Record) -> ChatRow | None:
+def chat_row(record: FileRecord) -> ChatRow | None:
     """Return a row with `messages`, or `prompt` as a list of messages, under plain names; None for any other row.
 
     The question is the one the row has as text, where it stands in the user's last turn, else that turn. The answer is
@@ -228,7 +228,7 @@ def chat_row(record: Record) -> ChatRow | None:
     fields: dict[str, Any] = {}
     for part in (known, inner, {key: value for key, value in values.items() if key not in _NESTED}):
         fields |= {key: value for key, value in part.items() if value is not None}
-    return ChatRow(Record(record.place, {**fields, "question": known["question"]}), messages, prefix)
+    return ChatRow(FileRecord(record.place, {**fields, "question": known["question"]}), messages, prefix)
 
 
 def _decoded(values: Mapping[str, Any]) -> Mapping[str, Any]:

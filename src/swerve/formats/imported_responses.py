@@ -26,7 +26,7 @@ from swerve.formats.dialects import LAYOUTS, TABLE, detect
 from swerve.formats.imported_problems import asked_by
 from swerve.formats.problem_joins import JoinCounts, join_problems, joined
 from swerve.formats.program_layouts import FREE_FIELDS
-from swerve.formats.records import Record, iter_records
+from swerve.formats.records import FileRecord, iter_records
 from swerve.formats.settled_fields import (
     as_graded,
     as_object,
@@ -142,7 +142,7 @@ def iter_responses(
 
 def responses_of(
     path: Path,
-    records: Iterable[Record],
+    records: Iterable[FileRecord],
     *,
     fields: Mapping[str, str] | None = None,
     dialect: str = "auto",
@@ -167,7 +167,7 @@ def responses_of(
         raise
 
 
-def _with_fields(path: Path, records: Iterable[Record], given: Mapping[str, str]) -> Iterator[Record]:
+def _with_fields(path: Path, records: Iterable[FileRecord], given: Mapping[str, str]) -> Iterator[FileRecord]:
     """Yield records; raise ArtifactError after the last if none has a field that the caller named."""
     lacking, present = dict(given), set[str]()
     outer = {key.partition(".")[0] for key in given.values() if "." in key}
@@ -189,7 +189,7 @@ def _with_fields(path: Path, records: Iterable[Record], given: Mapping[str, str]
 
 
 def _read_as(
-    path: Path, records: Iterator[Record], given: Mapping[str, str], dialect: str, left_out: LeftOut | None
+    path: Path, records: Iterator[FileRecord], given: Mapping[str, str], dialect: str, left_out: LeftOut | None
 ) -> Iterator[Response]:
     # The layout is the one named, or the one that the first record shows.
     known = list(dict.fromkeys(["auto", *(layout.name for layout in LAYOUTS)]))
@@ -206,7 +206,7 @@ def _read_as(
         read = ((_of_table(record, given), record.values) for record in records)
         yield from (one if judged_by_caller else as_graded(one, values) for one, values in read)
         return
-    head: list[Record] = []
+    head: list[FileRecord] = []
     if "label" in first.values and "label" not in given.values():
         head = first_records(records)
         records = itertools.chain(head, records)
@@ -248,7 +248,7 @@ class _LayoutsOfRows:
         path: Path,
         first: Dialect,
         given: Mapping[str, str],
-        head: Sequence[Record],
+        head: Sequence[FileRecord],
         notes: list[str],
         *,
         is_open: bool,
@@ -283,10 +283,10 @@ class _LayoutsOfRows:
 
 
 def _without_repeats(
-    records: Iterable[Record], repeated: Callable[[Mapping[str, Any]], tuple[bytes, str]], counts: LeftOut
-) -> Iterator[Record]:
+    records: Iterable[FileRecord], repeated: Callable[[Mapping[str, Any]], tuple[bytes, str]], counts: LeftOut
+) -> Iterator[FileRecord]:
     """Yield one record of each response, in any order of the file: of the kind of the first one, where it has one."""
-    seen, others = set[bytes](), dict[bytes, Record]()
+    seen, others = set[bytes](), dict[bytes, FileRecord]()
     for record in records:
         key, kind = repeated(record.values)
         counts.kind = counts.kind or kind
@@ -301,7 +301,7 @@ def _without_repeats(
     yield from others.values()
 
 
-def _of_table(record: Record, given: Mapping[str, str]) -> Response:
+def _of_table(record: FileRecord, given: Mapping[str, str]) -> Response:
     """Return a row of a table of responses, which may have been exported and changed since."""
     taken = set(given.values())
     columns = {name: value for name, value in record.values.items() if name in TABLE_COLUMNS and name not in taken}
@@ -321,7 +321,7 @@ def _of_table(record: Record, given: Mapping[str, str]) -> Response:
         row = {**columns, **pa.Table.from_pylist([columns], schema=typed).to_pylist()[0]}
         _check_spans(row)
         response = response_from_row(row, place=record.place, dialect=TABLE.name)
-        if (group := of_problem.label("group")) is not None:  # the column of this name is of training
+        if (group := of_problem.group()) is not None:  # the column of this name is of training
             response = replace(response, problem=replace(response.problem, group=group))
     except (ValueError, TypeError) as error:
         raise ArtifactError(f"{record.place}: {' '.join(str(error).split())}") from None
@@ -407,24 +407,26 @@ def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:
         columns = {**row, **{name: told.get(name) for name in free}}
         if (source := told.get("asked_by")) in ("question", "prompt"):  # as the only message, of the user
             columns |= {"messages": None, source: response.problem.messages[0][1] or None}
-        return _of_table(Record(response.place, columns), {})
+        return _of_table(FileRecord(response.place, columns), {})
     return response
 
 
 class PromptCheck:
     """Whether the prompt of every response is known, and every id has one prompt; sixteen bytes a response are held."""
 
-    def __init__(self) -> None:
-        self.ids, self._asked = RowKeys(), RowKeys()
+    def __init__(self, *, needs_all: bool = True) -> None:
+        """Without `needs_all` a response with a verdict, or known by its place alone, may do without a prompt."""
+        self.ids, self._asked, self._needs_all = RowKeys(), RowKeys(), needs_all
         self.lacking = Counter[str]()
         """Responses whose prompt is not known, by their problem."""
 
-    def look(self, response: Response, *, needs_prompt: bool = True) -> None:
-        """Look at the next response, which may do without a prompt."""
+    def look(self, response: Response) -> None:
+        """Look at the next response."""
         name = response.problem.id
         self.ids.add(name)
         self._asked.add(name, response.asked)
-        if needs_prompt and not response.has_prompt:
+        is_known = response.verdict is not None or "id_is_place" in response.extra
+        if not response.has_prompt and (self._needs_all or not is_known):
             self.lacking[name] += 1
 
     def check(self, path: Path, places: Iterable[tuple[str, ...]]) -> None:

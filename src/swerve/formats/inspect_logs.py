@@ -8,7 +8,7 @@ from typing import Any
 
 from swerve.errors import NoResponseError
 from swerve.formats.conversations import conversation_fields, read_turn
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.typed_fields import as_number, at_place
 
 _VERDICTS = {"C": 1.0, "I": 0.0, "N": 0.0, "True": 1.0, "False": 0.0}
@@ -17,7 +17,7 @@ _READ = ("input", "target", "epoch", "messages", "output", "events", "events_dat
 """Fields of a sample that are read, or that say again what is."""
 
 
-def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_sample(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the fields of a sample, which has one response; the first single score is the reward."""
     values, error = record.values, record.values.get("error")
     place = f"{record.place}: sample {values['id']!r}, epoch {values['epoch']}"

@@ -11,11 +11,11 @@ from typing import Any
 from swerve.artifacts.files import parse_json
 from swerve.errors import NoResponseError
 from swerve.formats.conversations import prompt_and_completion
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.typed_fields import as_number
 
 
-def convert_sample(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_sample(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the fields of each text of a sample; what the filter read belongs to the text that it read."""
     values = record.values
     place = f"{record.place}: sample {values['doc_id']!r}"

@@ -18,7 +18,7 @@ from swerve.formats.conversations import (
     read_turn,
     read_turns,
 )
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.typed_fields import at_place
 
 _ROLES = {
@@ -29,7 +29,7 @@ _ROLES = {
 """Roles of ShareGPT by other names."""
 
 
-def conversations_as_chat(record: Record) -> Record:
+def conversations_as_chat(record: FileRecord) -> FileRecord:
     """Return the messages `{from, value}` of ShareGPT, or `{role, content}` under its name, as those of a chat."""
     values = dict(record.values)
     said = values.pop("conversations")
@@ -51,7 +51,7 @@ def _sharegpt_message(turn: Mapping[str, Any]) -> dict[str, Any]:
     return {**turn, "role": _ROLES.get(role, turn.get("role"))}
 
 
-def review_as_chat(record: Record) -> Record:
+def review_as_chat(record: FileRecord) -> FileRecord:
     """Return a review of evalscope as a chat, with its score."""
     values = record.values
     score = at_place(values, "sample_score.score")
@@ -62,7 +62,7 @@ def review_as_chat(record: Record) -> Record:
     return replace(record, values={**chat, **found, "gold": at_place(values, "target?")})
 
 
-def convert_prediction(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_prediction(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Take the choices of a prediction of evalscope as responses."""
     values, place = record.values, f"{record.place}: messages"
     asked = [replace(turn, sampled=False) for turn in read_turns(values["messages"], place)]
@@ -83,7 +83,7 @@ def convert_prediction(record: Record, path: Path) -> Iterator[dict[str, Any]]:
 _OPENCOMPASS = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
 
 
-def convert_opencompass(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_opencompass(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the fields of each prediction of OpenCompass: one or more to a prompt, or one to each round of a chat.
 
     The number of a prediction is its problem's id, but for a folder of predictions, where several files count from 0.
@@ -145,7 +145,7 @@ def output_turns(output: Any, place: str) -> list[Turn]:
     return [read_turn({**said, "reasoning_content": "\n\n".join(thoughts)}, place, sampled=True)]
 
 
-def convert_nemo_gym(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_nemo_gym(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Read what was asked and given out in the form of `/v1/responses`."""
     values, place = record.values, f"{record.place}: response"
     asked = at_place(values, "responses_create_params.input")
@@ -156,14 +156,14 @@ def convert_nemo_gym(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     yield {**more, **fields, "label": at_place(values, "response.model?"), "sample": values.get("_rollout_index")}
 
 
-def convert_instruction(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_instruction(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Take an instruction and what stands beside it as its input as the question."""
     values = dict(record.values)
     beside = [values.pop(name, None) for name in ("instruction", "input", "context")]
     yield {**values, "question": "\n\n".join(text for text in beside if isinstance(text, str) and text)}
 
 
-def convert_nemo_rl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_nemo_rl(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Read the ids and the mask; the text of prompt and response together cannot be parted."""
     values = dict(record.values)
     ids, mask = values.pop("token_ids"), values.pop("token_loss_mask")
@@ -171,7 +171,7 @@ def convert_nemo_rl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     yield {**values, **masked_fields(ids, mask, logprobs, record.place), "reward": at_place(values, "rewards?")}
 
 
-def convert_skyrl(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_skyrl(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Add up a reward that is given for each token."""
     score = record.values.get("score")
     are_numbers = isinstance(score, list) and bool(score) and all(isinstance(one, int | float) for one in score)

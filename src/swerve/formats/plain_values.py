@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def widened(column: pa.Array) -> pa.Array:
+def widened_floats(column: pa.Array) -> pa.Array:
     """Return a column whose float32 values are the float64 numbers of the same shortest decimals: 0.1 stays 0.1."""
     import pyarrow as pa
 

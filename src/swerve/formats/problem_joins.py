@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,6 +87,31 @@ def join_problems(
         golds = [own.answer, asked.problem.answer]
         counts.gold_replaced += all(golds) and len(set(map(plain_text, golds))) > 1
         yield _filled(response, asked)
+
+
+def with_groups(responses: Sequence[Response]) -> list[Response]:
+    """Return the responses; each problem has the group that any of its responses names.
+
+    Raises:
+        ArtifactError: they name two.
+    """
+    known: dict[str, str] = {}
+    for response in responses:
+        name, group = response.problem.id, response.problem.group
+        if group is not None and known.setdefault(name, group) != group:
+            place = f"{response.place}: " if response.place else ""
+            raise ArtifactError(
+                f"{place}problem {name!r} has two groups, {known[name]!r:.60} and {group!r:.60}; name a field that is "
+                "the same for all responses to a problem with --field group="
+            )
+    if not known:
+        return list(responses)
+    return [_in_group(response, known.get(response.problem.id)) for response in responses]
+
+
+def _in_group(response: Response, group: str | None) -> Response:
+    problem = response.problem
+    return response if problem.group == group else replace(response, problem=replace(problem, group=group))
 
 
 def plain_text(text: str) -> str:

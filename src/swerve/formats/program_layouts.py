@@ -169,7 +169,7 @@ def facts(response: Response, row: Mapping[str, Any], layout: str, **places: int
     return known
 
 
-def has_place(column: str, value: Any, layout: str) -> bool:
+def has_room(column: str, value: Any, layout: str) -> bool:
     """Return whether a layout has a place for a value of a column; objects beside the rest hold all but lists."""
     if layout == "verl":
         return column == "messages" or f'"${column}"' in VERL

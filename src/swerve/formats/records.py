@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from swerve.artifacts.files import regular_file
 from swerve.errors import ArtifactError, unreadable
 from swerve.formats.inspect_archive import read_archive
-from swerve.formats.plain_values import is_plain, plain, widened
-from swerve.formats.table_files import FORMATS, files_of, format_of
+from swerve.formats.plain_values import is_plain, plain, widened_floats
+from swerve.formats.table_files import FORMATS, files_of, format_ending
 from swerve.formats.typed_fields import at_place
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _PYTHON_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FileRecord:
     """One record of a file."""
 
     place: str
@@ -74,12 +74,12 @@ _Read = tuple[str, Any, int]
 """A record's place, its values, and the characters or bytes that it was read from."""
 
 
-def read_records(path: Path) -> list[Record]:
+def read_records(path: Path) -> list[FileRecord]:
     """Return the records of a file; see `iter_records`."""
     return list(iter_records(path))
 
 
-def iter_records(path: Path) -> Iterator[Record]:
+def iter_records(path: Path) -> Iterator[FileRecord]:
     """Yield the records of a file, or of the files of a folder by name, in their order; endings say the format.
 
     Of JSONL and CSV one line is held at a time, of an archive one sample, of Parquet and Arrow some rows; a JSON file
@@ -103,7 +103,7 @@ def iter_records(path: Path) -> Iterator[Record]:
         ".arrow": _read_arrow,
     }
     files = files_of(path)
-    read = readers.get(format_of(files[0]) or "")
+    read = readers.get(format_ending(files[0]) or "")
     if read is None:
         raise ArtifactError(
             f"{path}: unknown file ending; give a file that ends in {FORMATS}, or a folder of such files"
@@ -122,7 +122,7 @@ def iter_records(path: Path) -> Iterator[Record]:
             raise ArtifactError(
                 f"{place}: a text whose problem its place alone says is read of one file; give {files[0]}"
             )
-        yield Record(place, values, is_cells=read is _read_csv)
+        yield FileRecord(place, values, is_cells=read is _read_csv)
     if not number:
         raise ArtifactError(f"{path} has no records")
 
@@ -327,7 +327,9 @@ def _rows_of(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[_Read]:
     number = 0
     for batch in batches:
         columns = [
-            column.to_pylist() if is_plain(column.type) else [plain(value) for value in widened(column).to_pylist()]
+            column.to_pylist()
+            if is_plain(column.type)
+            else [plain(value) for value in widened_floats(column).to_pylist()]
             for column in batch.columns
         ]
         row_bytes = batch.nbytes // max(1, batch.num_rows)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 
 RL_PROBE_FIELDS = (
     *("id", "problem_id", "response", "rollout", "problem", "problem_text", "correct", "checkpoint", "sample_idx"),
@@ -15,7 +15,7 @@ RL_PROBE_FIELDS = (
 )
 
 
-def convert_rl_probe(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_rl_probe(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Add the label, which may be in the file's name, its step, and the answer of the recorded solution."""
     values = record.values
     named, ending, _ = path.name.partition("_responses.json")

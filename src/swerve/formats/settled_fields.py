@@ -14,7 +14,7 @@ from swerve.artifacts.files import parse_json
 from swerve.artifacts.messages import THOUGHTS, no_answer
 from swerve.artifacts.response_columns import SCHEMA
 from swerve.artifacts.responses import Response
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.typed_fields import Fields, Names, as_number, as_truth, shown
 from swerve.types import Reward, RewardStatus
 
@@ -26,7 +26,7 @@ _OF_GRADE = ("value", "status", "answered", "extracted", "parts", "detail")
 """Fields that `swerve grade` writes into every record."""
 
 
-def first_records(records: Iterator[Record]) -> list[Record]:
+def first_records(records: Iterator[FileRecord]) -> list[FileRecord]:
     """Return the first records, as many as tell what a field means."""
     head, size = [], 0
     for record in records:
@@ -37,7 +37,7 @@ def first_records(records: Iterator[Record]) -> list[Record]:
     return head
 
 
-def with_label(path: Path, head: Iterable[Record], names: Names, notes: list[str]) -> Names:
+def with_label(path: Path, head: Iterable[FileRecord], names: Names, notes: list[str]) -> Names:
     """Return the names under which a file is read that has a field `label`.
 
     It names the model unless it is, or could only be, the gold answer: it equals that of its record; or no problem has

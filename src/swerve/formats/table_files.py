@@ -21,10 +21,10 @@ _NO_TABLE = ("config.json", "run.json", "MANIFEST.json", "adapter_config.json")
 """Files that say that a folder is a model, a run or a checkpoint."""
 
 
-def format_of(path: Path) -> str | None:
+def format_ending(path: Path) -> str | None:
     """Return the ending of a file's name that says its format, without that of its compression; None: no such one.
 
-    >>> format_of(Path("a.jsonl.zst")), format_of(Path("a.parquet")), format_of(Path("a.parquet.gz"))
+    >>> format_ending(Path("a.jsonl.zst")), format_ending(Path("a.parquet")), format_ending(Path("a.parquet.gz"))
     ('.jsonl', '.parquet', None)
     """
     found = ENDING.search(path.name)
@@ -33,10 +33,10 @@ def format_of(path: Path) -> str | None:
 
 def is_table(path: Path) -> bool:
     """Return whether a path is called as a file of a table is, or is a folder that holds such files, and no model."""
-    if format_of(path) or not path.is_dir():
-        return format_of(path) is not None
+    if format_ending(path) or not path.is_dir():
+        return format_ending(path) is not None
     names = [one.name for one in path.iterdir()]
-    return not set(_NO_TABLE) & set(names) and any(format_of(Path(name)) for name in names)
+    return not set(_NO_TABLE) & set(names) and any(format_ending(Path(name)) for name in names)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -55,14 +55,14 @@ def files_of(path: Path) -> list[Path]:
 
     # Names that begin with a dot or `_` are those of systems, such as `_SUCCESS`.
     files = sorted(one for one in path.iterdir() if one.name[0] not in "._")
-    others = [one.name for one in files if format_of(one) is None]
+    others = [one.name for one in files if format_ending(one) is None]
     if others or not files:
         what = f"{others[0]}, which is no part of a table" if others else "no file"
         raise ArtifactError(
             f"{path} is a folder and has {what}; give a file that ends in {FORMATS}, or a folder of such files alone"
         )
-    if len({format_of(one) for one in files}) > 1:
-        other = next(one for one in files if format_of(one) != format_of(files[0]))
+    if len({format_ending(one) for one in files}) > 1:
+        other = next(one for one in files if format_ending(one) != format_ending(files[0]))
         raise ArtifactError(
             f"{path} has files of several formats, {files[0].name} and {other.name}; give one of them, or a folder of "
             "one format"
@@ -92,3 +92,8 @@ def digest_of_table(path: Path) -> str:
         return sha256_file(path)
     said = "".join(f"{sha256_file(file)}  {file.name}\n" for file in files_of(path))
     return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def named_digest(path: Path) -> dict[str, str]:
+    """Return the name and the digest of a file or folder, by which a table says what it was made from."""
+    return {"name": path.name or path.resolve().name, "sha256": digest_of_table(path)}

@@ -13,11 +13,11 @@ from typing import Any
 from swerve.artifacts.files import parse_json, regular_file
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.conversations import masked_fields
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.typed_fields import at_place
 
 
-def convert_request_output(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_request_output(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the fields of each output of vLLM's RequestOutput, with the log-probability of each of its tokens."""
     values = record.values
     shared = {name: value for name, value in values.items() if name not in ("outputs", "prompt_token_ids")}
@@ -78,7 +78,7 @@ _COLUMNS = ("loss_mask", "inference_logprobs", "trainer_logprobs", "entropy", "a
 """Of prime-rl's token export: lists with a value for each of `token_ids`."""
 
 
-def convert_token_export(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_token_export(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the fields of a sequence that prime-rl's trainer exported: ids alone, without a text or a problem's id."""
     values = dict(record.values)
     ids, mask = values.pop("token_ids"), values["loss_mask"]
@@ -93,7 +93,7 @@ def convert_token_export(record: Record, path: Path) -> Iterator[dict[str, Any]]
     }
 
 
-def convert_trace(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_trace(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the fields of a rollout of open-instruct's `--save_traces`.
 
     It does not say which tokens its tools wrote: a rollout that called some is left out, unless it has a `tool_mask`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -169,6 +170,11 @@ class Fields:
         """Return a text or a number as text; the empty text is None."""
         return None if self.get(name) == "" else self._converted(name, _word, "text or a number", strict=True)
 
+    def group(self) -> str | None:
+        """Return the group of the problem: 3.0, as a column with empty cells has it, is 3; blanks name none."""
+        text = (self.label("group") or "").strip()
+        return str(int(float(text))) if _WHOLE.fullmatch(text) else text or None
+
     def truth(self, name: str) -> bool | None:
         """Return a truth value, also where it is written as 0, 1 or as text."""
         return self._converted(name, as_truth, "true, false or null", strict=True)
@@ -316,6 +322,9 @@ def _whole(value: Any) -> int | None:
 def _number(value: Any) -> float | None:
     truth = value if isinstance(value, bool) else _TRUTHS.get(value.lower()) if isinstance(value, str) else None
     return as_number(value) if truth is None else float(truth)
+
+
+_WHOLE = re.compile(r"-?\d{1,15}\.0+")
 
 
 def _word(value: Any) -> str | None:

@@ -12,14 +12,14 @@ from typing import Any
 
 from swerve.errors import ArtifactError, NoResponseError
 from swerve.formats.conversations import Turn, conversation_fields, prompt_and_completion, read_turn
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.token_layouts import trajectory_tokens
 from swerve.formats.typed_fields import at_place
 
 _ID = ("task.data.id?", "task.key?", "task.data.idx?", "task.data.name?")
 
 
-def convert_rollout(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_rollout(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the fields of a rollout of v0; its metrics stand in it twice."""
     values, error = record.values, record.values.get("error")
     if error:
@@ -35,7 +35,7 @@ def convert_rollout(record: Record, path: Path) -> Iterator[dict[str, Any]]:
     }
 
 
-def convert_trace(record: Record, path: Path) -> Iterator[dict[str, Any]]:
+def convert_trace(record: FileRecord, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the fields of each branch of each trace of an episode, or of the one trace that a line is."""
     values = record.values
     episode = {name: value for name, value in values.items() if name != "traces"}

@@ -219,17 +219,45 @@ def _group_stats(logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> DivergenceS
 
 
 def _of_one(logits: Tensor, distribution: Softmax, ids: Tensor) -> dict[str, Tensor]:
-    """Return what one model's distribution says of each position, by the names of its statistics."""
-    dtype, log_total = distribution.probs.dtype, distribution.log_total
     shifted = distribution.shifted.masked_fill(distribution.shifted == -math.inf, 0.0)  # such tokens have p = 0
-    mean = (distribution.probs * shifted).sum(dim=-1, dtype=torch.float64)
-    # From the logits themselves: the shifted ones have been rounded.
     realised = logits.gather(-1, ids.long()[:, None])
+    return one_sided(
+        largest=distribution.largest,
+        realised=realised[:, 0],
+        argmax=logits.argmax(dim=-1),
+        log_total=distribution.log_total,
+        mean_shifted=(distribution.probs * shifted).sum(dim=-1, dtype=torch.float64),
+        num_above=(logits > realised).sum(dim=-1),
+        dtype=distribution.probs.dtype,
+    )
+
+
+def one_sided(
+    *,
+    largest: Rows,
+    realised: Rows,
+    argmax: Ids,
+    log_total: Rows,
+    mean_shifted: Rows,
+    num_above: Float[Tensor, " N"] | Int[Tensor, " N"],
+    dtype: torch.dtype,
+) -> dict[str, Tensor]:
+    """Return what one model's distribution says of each position, by the names of its statistics.
+
+    Args:
+        largest: the largest logit.
+        realised: the logit of the realised token, as it is: shifted ones have been rounded.
+        argmax: id of the token with the largest logit.
+        log_total: float64: logsumexp of the logits minus the largest.
+        mean_shifted: float64: expectation of the logits minus the largest.
+        num_above: number of logits above the realised one.
+        dtype: of the statistics.
+    """
     return {
-        "entropy": (log_total - mean).clamp(min=0.0).to(dtype),
-        "logprob": (realised[:, 0].double() - distribution.largest.double() - log_total).to(dtype),
-        "rank": 1 + (logits > realised).sum(dim=-1, dtype=torch.int32),
-        "argmax": logits.argmax(dim=-1).int(),
+        "entropy": (log_total - mean_shifted).clamp(min=0.0).to(dtype),
+        "logprob": (realised.double() - largest.double() - log_total).to(dtype),
+        "rank": 1 + num_above.int(),
+        "argmax": argmax.int(),
     }
 
 

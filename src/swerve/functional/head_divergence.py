@@ -15,7 +15,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from swerve.functional.divergence import LN2_FLOAT32, DivergenceStats, divergence_stats, num_group_rows, topk_probs
+from swerve.functional.divergence import (
+    LN2_FLOAT32,
+    DivergenceStats,
+    divergence_stats,
+    num_group_rows,
+    one_sided,
+    topk_probs,
+)
 from swerve.functional.head_logits import (
     HeadLogits,
     LinearHead,
@@ -23,7 +30,7 @@ from swerve.functional.head_logits import (
     block_maxima,
     topk_by_blocks,
 )
-from swerve.functional.row_sums import CompiledSums, EagerSums, RowSums, Side, SideSums, Tiling
+from swerve.functional.row_sums import CompiledSums, EagerSums, LogitsChunk, RowSums, SideSums, Tiling
 from swerve.functional.types import Ids, Logits
 
 HeadBackend: TypeAlias = Literal["eager", "compiled"]
@@ -259,30 +266,28 @@ class _Chunks:
         return HeadDivergence.of_parts([streamed, better], lambda tensors: tensors[0].index_copy(0, again, tensors[1]))
 
 
-def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> Side:
+def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> LogitsChunk:
     argmax = argmax_by_blocks(logits, maxima)
-    return Side(
+    return LogitsChunk(
         logits=logits, largest=maxima.amax(dim=-1), argmax=argmax, realised=logits.gather(-1, ids[:, None])[:, 0]
     )
 
 
-def _of_one(side: Side, sums: SideSums) -> dict[str, Tensor]:
-    """Return what one model's distribution says of each position, by the names of its statistics."""
-    return {
-        "entropy": (sums.log_total - sums.mean_shifted).clamp(min=0.0).float(),
-        "logprob": _logprobs(side.realised, side, sums),
-        "rank": 1 + sums.num_above.int(),
-        "argmax": side.argmax.int(),
-    }
+def _of_one(side: LogitsChunk, sums: SideSums) -> dict[str, Tensor]:
+    return one_sided(
+        largest=side.largest,
+        realised=side.realised,
+        argmax=side.argmax,
+        log_total=sums.log_total,
+        mean_shifted=sums.mean_shifted,
+        num_above=sums.num_above,
+        dtype=torch.float32,
+    )
 
 
-def _logprobs(logits: Tensor, side: Side, sums: SideSums) -> Tensor:
-    base = side.largest.double() + sums.log_total
-    return (logits.double() - (base if logits.dim() == 1 else base[:, None])).float()
-
-
-def _top(side: Side, maxima: Tensor, sums: SideSums, k: int) -> TopProbs | None:
+def _top(side: LogitsChunk, maxima: Tensor, sums: SideSums, k: int) -> TopProbs | None:
     if k == 0:
         return None
     values, ids = topk_by_blocks(side.logits, maxima, k)
-    return TopProbs(probs=_logprobs(values, side, sums).exp(), ids=ids)
+    logprobs = values.double() - (side.largest.double() + sums.log_total)[:, None]
+    return TopProbs(probs=logprobs.float().exp(), ids=ids)

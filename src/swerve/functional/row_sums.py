@@ -100,7 +100,7 @@ class PairSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class LogitsChunk:
     """One model's chunk: logits `[rows, padded]`, and per row its largest logit, where that is, the realised one."""
 
     logits: Float[Tensor, "n V"]
@@ -116,7 +116,7 @@ class RowSums(Protocol):
     group_rows: int
     """Chunks must have a multiple of so many rows (1: any number)."""
 
-    def __call__(self, p: Side, q: Side) -> PairSums:
+    def __call__(self, p: LogitsChunk, q: LogitsChunk) -> PairSums:
         """Return the sums of every row."""
         ...
 
@@ -133,7 +133,7 @@ class EagerSums:
         self._tiny = torch.tensor(_TINY, device=device)
         self.group_rows = 1
 
-    def __call__(self, p: Side, q: Side) -> PairSums:
+    def __call__(self, p: LogitsChunk, q: LogitsChunk) -> PairSums:
         """Return the sums of every row of a chunk of at most the number of rows told at the start."""
         num_rows = len(p.logits)
         parts = [self._group(p, q, slice(i, min(i + self._rows, num_rows))) for i in range(0, num_rows, self._rows)]
@@ -150,7 +150,7 @@ class EagerSums:
             far=far,
         )
 
-    def _group(self, p: Side, q: Side, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+    def _group(self, p: LogitsChunk, q: LogitsChunk, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
         probs_p, probs_q, x, scratch, *_ = self._buffers[:, : rows.stop - rows.start].unbind()
         scale_p = self._one_side(p, rows, probs_p, scratch, 0)
         scale_q = self._one_side(q, rows, probs_q, scratch, 3)
@@ -164,7 +164,7 @@ class EagerSums:
         self._two_sides(rows)
         return scale_p, scale_q, ~near
 
-    def _one_side(self, side: Side, rows: slice, probs: Tensor, scratch: Tensor, first: int) -> Tensor:
+    def _one_side(self, side: LogitsChunk, rows: slice, probs: Tensor, scratch: Tensor, first: int) -> Tensor:
         """Fill `probs`, add up three sums and return log_total."""
         logits = side.logits[rows]
         torch.softmax(logits, dim=-1, out=probs)
@@ -209,7 +209,7 @@ class CompiledSums:
         self._tiling = tiling
         self.group_rows = min(rows, tiling.group_rows(elements))
 
-    def __call__(self, p: Side, q: Side) -> PairSums:
+    def __call__(self, p: LogitsChunk, q: LogitsChunk) -> PairSums:
         """Return the sums of every row of a chunk with a multiple of `group_rows` rows."""
         starts = range(0, len(p.logits), self.group_rows)
         parts = torch.cat([self._group(p, q, slice(start, start + self.group_rows)) for start in starts], dim=1)
@@ -223,7 +223,7 @@ class CompiledSums:
             far=torch.zeros(len(p.logits), dtype=torch.bool, device=parts.device),
         )
 
-    def _group(self, p: Side, q: Side, rows: slice) -> Tensor:
+    def _group(self, p: LogitsChunk, q: LogitsChunk, rows: slice) -> Tensor:
         """Return `[9, rows]` in float64."""
         totals = [self._one_side(side, rows) for side in (p, q)]
         shift = _shift(p.largest[rows], q.largest[rows], *(total[0].log() for total in totals))
@@ -234,7 +234,7 @@ class CompiledSums:
         sides = [part for total in totals for part in (total[0].log(), total[1] / total[0], total[2])]
         return torch.stack([*sides, *self._joined(divergences)])
 
-    def _one_side(self, side: Side, rows: slice) -> list[Tensor]:
+    def _one_side(self, side: LogitsChunk, rows: slice) -> list[Tensor]:
         logits = self._sub_rows(side.logits[rows])
         per_row = (self._spread(values[rows]) for values in (side.largest, side.realised))
         return self._joined(_kernel(_side_kernel, logits.shape)(logits, *per_row))

@@ -20,11 +20,27 @@ holds nothing is an answer that says nothing.
 
 from __future__ import annotations
 
-import collections
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 
+from swerve.grading.marks import (
+    ASKED,
+    BOX,
+    LONGEST_NAME,
+    PHRASE,
+    after_hashes,
+    answer_tag,
+    are_joined,
+    boxed,
+    formula_spans,
+    held,
+    joined_spans,
+    last_box,
+    last_match,
+    last_tag,
+    leaves_open,
+    outside,
+)
 from swerve.grading.sentences import (
     DIGIT,
     NUMBER,
@@ -36,39 +52,6 @@ from swerve.grading.sentences import (
 )
 from swerve.grading.thinking import final_text
 
-_Span = tuple[int, int, str]
-"""Start and end in the text, and the content."""
-
-_BOX = re.compile(r"\\(?:boxed|fbox)(?:[ \t\n]{0,4}(?={)|[ \t]{1,4}(?=[^\s{])|(?=[0-9]))")
-_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
-_UNBRACED = re.compile(r"[^\s$]{1,40}")
-_NOISE = re.compile(r"\\[()\[\],;:! ]|\\q?quad(?![a-z])|\\(?:text|mbox|textrm)(?![a-z])|[{}$*\s]")
-_CONNECTOR = re.compile(r"(?:for[a-z()]{1,12}?)?(?:[,;]?(?:and|or)|[,;])|", re.IGNORECASE)
-_OR = re.compile(r"\bor\b", re.IGNORECASE)
-_LONGEST_CONNECTOR = 60
-_MOST_JOINED = 200
-_NAME_BEFORE = re.compile(r"(?<![a-zA-Z\\])([a-zA-Z](?:_(?:\{\w{1,4}\}|\w))?)\s{0,3}=[\s$]{0,3}$")
-_LONGEST_NAME = 20
-_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
-_HASHES = re.compile("#{4,}")
-_PHRASE = re.compile(
-    r"\b(?:answer|result|solution|option|choice)s?[\"']?[ \t*_]{0,4}"
-    r"(?:(?:is|are|was|(?:should|must|would|will|has to) be)\b|=|:|\u2192|[-\u2013\u2014](?=\s))"
-    r"(?:[ \t*:_]{0,4}(?:therefore|thus|then|simply|now|actually|exactly|equal to)\b)?[ \t:*_]{0,12}"
-    r"(?![ \t:*]{0,4}(?:correct|incorrect|wrong|verified|confirmed)\b)"
-    r"|\banswer[ \t]{1,4}(?=\$|\\[(\[])",
-    re.IGNORECASE,
-)
-_ASKED = re.compile(
-    r"\b(?:whether|if|(?:not|un) ?(?:sure|certain))\b(?:[^.!?\n]{0,60}$| [a-z]+ (?:is|are)\b)", re.IGNORECASE
-)
-"""Before a phrase that asks for an answer and states none."""
-_DENIED = re.compile(
-    r"(?:\b(?:no|not|never|nobody|none|cannot|hardly|doubt\w*|unlikely|false)\b|n't\b)"
-    r"(?![^.,;:!?\n]*\b(?:so|thus|hence)\b)[^.,;:!?\n]{0,60}$",
-    re.IGNORECASE,
-)
-"""Before a phrase that denies an answer: `I do not think that`."""
 _EMPHASISED = re.compile(
     r"(?<![\w*)\]}\\])(?:(\*\*|__|`|(?<![0-9] )\*)(?=\S)([^*`\n]{1,200}?)(?<=\S)\1|_([\w .,'-]{1,40})_)(?![\w*(])"
 )
@@ -93,8 +76,6 @@ _SENTENCE_END = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_PHRASE = 1000
-_DELIMITER = re.compile(r"(?<!(?<!\\)\\)\$\$?|\\[()\[\]](?!-?[0-9.]{1,6} ?[a-z]{2}\])")
-_CLOSING = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
 _COMMAND = re.compile(r"\\(?:begin|end) ?\{[a-z*]{1,20}\}|\\[a-zA-Z]+")
 _PRICES = re.compile(r"[0-9.,]+ (?:an? )?[a-z]{3,}")
 """Between two dollar signs that are no formula: `$18 a day and $20`."""
@@ -117,13 +98,6 @@ _BEFORE_FORMULAS = re.compile(r"(?:\b(?:is|are|be|equals?|get|have|obtain|namely
 _CONDITION = re.compile(
     r"\b(?:not?|never|none|except|unless|if|when|where|such|for|with|neither|nor|but)\b", re.IGNORECASE
 )
-_HEADING = re.compile(r"[\s*]*[A-Za-z]{2,}")
-_EMPTY = re.compile(
-    r"(?:\\(?:boxed|fbox|text\w{0,6})|\b(?:the )?(?:final )?(?:answer|solution|result)s?\b(?: is\b)?|\\[()\[\]]"
-    r"|</?answer>|(?<!\\)[{}]|[\s$*#`:.,;_])*",
-    re.IGNORECASE,
-)
-"""Marks without anything in them."""
 _SAYING = re.compile(r"\b(?:is|are|equals|was|(?:should|must|would|will|has to) be)\b", re.IGNORECASE)
 _BEFORE_WORDS = re.compile(
     r"(?:(?:so|thus|hence|therefore|then|finally),? +|(?:it|that)(?:'s| is) +|my (?:answer|choice) is +"
@@ -133,9 +107,6 @@ _BEFORE_WORDS = re.compile(
 )
 """Before the words that a sentence states."""
 _NEXT_SENTENCE = re.compile(r"(?<=[a-z)][.!?]) +(?=[A-Z])")
-_NO_BOX = re.compile(
-    r"(?:(?:^|[.,;]|\b(?:is|are|and|but))\s{1,4}not|\b(?:instead of|rather than))[\s$]{0,4}(?:\\\(\s?)?$", re.IGNORECASE
-)
 _RIGHT = re.compile(r"\s*(?:the )?(?:correct|right|final)?\s?(?:answer|option|choice|one)?[.!]*\s*", re.IGNORECASE)
 
 
@@ -190,128 +161,27 @@ def gold_answer(gold: str) -> str:
     text = gold.rpartition("</think>")[2]
 
     # A mark says where the answer is.
-    for find in (_boxed, _answer_tag, _hash):
+    for find in (boxed, answer_tag, after_hashes):
         marked = find(text)
         if marked is not None:
             return marked.strip()
 
     # Of a sentence, the formulas that it ends with; a condition is part of the answer.
-    formulas = _formulas(text)
-    outside = _outside(text, formulas)
-    prose = " ".join(outside)
+    formulas = formula_spans(text)
+    around = outside(text, formulas)
+    prose = " ".join(around)
     if not _SENTENCE.search(prose) or _CONDITION.search(prose):
         return gold
-    if not formulas or outside[-1].strip(" .*\n"):
+    if not formulas or around[-1].strip(" .*\n"):
         stated = _phrase(text)
         return stated.strip() if stated is not None and DIGIT.search(stated) else gold
 
     # The last formulas that follow one another are one answer, where the words before them state it.
     first = len(formulas) - 1
-    while first and _connects(text, formulas[first - 1][1], formulas[first][0]):
+    while first and are_joined(text, formulas[first - 1][1], formulas[first][0]):
         first -= 1
-    is_stated = _BEFORE_FORMULAS.search(outside[first][-40:])
-    return _joined(text, formulas[first:]) or gold if is_stated else gold
-
-
-def _closing_braces(text: str) -> dict[int, int]:
-    """Return the position of the closing brace for each opening one that is closed; escaped braces do not count."""
-    closing: dict[int, int] = {}
-    opened: list[int] = []
-    for match in _BRACES.finditer(text):
-        if match[0] == "{":
-            opened.append(match.start())
-        elif match[0] == "}" and opened:
-            closing[opened.pop()] = match.start()
-    return closing
-
-
-def _boxes(text: str) -> list[_Span]:
-    """Return the outermost closed boxes; of a box that holds nothing but a box, the content is the inner one's."""
-    openings = list(_BOX.finditer(text))
-    closing = _closing_braces(text) if openings else {}
-    outer: list[tuple[int, int]] = []
-    content: list[tuple[int, int]] = []
-    for match in openings:
-        # In braces that are closed, or a word without braces.
-        opening = match.end()
-        word = None if text.startswith("{", opening) else _UNBRACED.match(text, opening)
-        if opening in closing:
-            span = (opening + 1, closing[opening])
-        elif word:
-            span = (opening, opening + len(word[0].rstrip(".,;}")))
-        else:
-            continue
-        end = max(span[1], closing.get(opening, -1) + 1)
-        if not outer or match.start() >= outer[-1][1]:
-            outer.append((match.start(), end))
-            content.append(span)
-        elif _is_blank(text, content[-1][0], match.start()) and _is_blank(text, end, content[-1][1]):
-            content[-1] = span
-    boxes = [(*span, text[inner[0] : inner[1]]) for span, inner in zip(outer, content, strict=True)]
-    return [box for box in boxes if not _is_denied(text, box[0])]
-
-
-def _is_denied(text: str, start: int) -> bool:
-    """Return whether a box is denied by the word before it, or by the sentence whose phrase it ends."""
-    if _NO_BOX.search(text, max(0, start - _LONGEST_NAME), start):
-        return True
-    phrase = _last_match(_PHRASE, before := text[max(0, start - 2 * _LONGEST_CONNECTOR) : start])
-    return phrase is not None and not before[phrase.end() :].strip(" $") and _leaves_open(before, phrase.start())
-
-
-def _leaves_open(text: str, start: int) -> bool:
-    """Return whether the words before the phrase of an answer ask for one, or deny it."""
-    first = max(0, start - _LONGEST_CONNECTOR)
-    return any(words.search(text, first, start) for words in (_ASKED, _DENIED))
-
-
-def _is_blank(text: str, start: int, end: int) -> bool:
-    return end - start <= 8 and not text[start:end].strip()
-
-
-def _formulas(text: str) -> list[_Span]:
-    """Return what stands between two matching signs of mathematics."""
-    spans: list[_Span] = []
-    opened: re.Match[str] | None = None
-    for match in _DELIMITER.finditer(text):
-        if opened is None:
-            opened = match if match[0] in _CLOSING else None
-        elif match[0] == _CLOSING[opened[0]]:
-            spans.append((opened.start(), match.end(), text[opened.end() : match.start()]))
-            opened = None
-    return spans
-
-
-def _outside(text: str, spans: Sequence[_Span]) -> list[str]:
-    """Return what stands before, between and after spans."""
-    ends = [0, *(end for _, end, _ in spans)]
-    starts = [*(start for start, _, _ in spans), len(text)]
-    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
-
-
-def _joined(text: str, spans: Sequence[_Span]) -> str | None:
-    """Return the last content, together with those before it that are joined to it; equal ones count once."""
-    if not spans:
-        return None
-    first = len(spans) - 1
-    while first > len(spans) - _MOST_JOINED and first and _connects(text, spans[first - 1][1], spans[first][0]):
-        first -= 1
-    between = [text[span[1] : following[0]] for span, following in pairwise(spans[first:])]
-    joint = " or " if any(map(_OR.search, between)) else ", "
-    return joint.join(dict.fromkeys(content.strip() for _, _, content in spans[first:]))
-
-
-def _connects(text: str, start: int, end: int) -> bool:
-    return end - start <= _LONGEST_CONNECTOR and _CONNECTOR.fullmatch(_NOISE.sub("", text[start:end])) is not None
-
-
-def _boxed(text: str) -> str | None:
-    return _held(_joined(text, _with_names(text, _boxes(text))))
-
-
-def _held(content: str | None) -> str | None:
-    """Return what a mark holds; None where it holds nothing but other marks."""
-    return None if content is None or is_empty(content) else content
+    is_stated = _BEFORE_FORMULAS.search(around[first][-40:])
+    return joined_spans(text, formulas[first:]) or gold if is_stated else gold
 
 
 def states_more(text: str) -> bool:
@@ -320,73 +190,7 @@ def states_more(text: str) -> bool:
     >>> states_more("It is 5."), states_more("Total cost: 5"), states_more(r"\boxed{5}"), states_more("5 apples")
     (True, True, True, False)
     """
-    return _SENTENCE.search(text) is not None or _BOX.search(text) is not None
-
-
-def is_empty(text: str) -> bool:
-    r"""Return whether a text has nothing but marks around an answer, such as an empty box.
-
-    >>> is_empty(r"\boxed{ }"), is_empty("The answer is:"), is_empty("0")
-    (True, True, False)
-    """
-    return _EMPTY.fullmatch(text) is not None
-
-
-def _with_names(text: str, boxes: Sequence[_Span]) -> Sequence[_Span]:
-    r"""Return boxes with the names before them, if the last two have one each: `x = \boxed{2}, y = \boxed{3}`."""
-    if len(boxes) < 2:
-        return boxes
-    named = []
-    for box in boxes[-_MOST_JOINED:]:
-        name = _NAME_BEFORE.search(text, max(0, box[0] - _LONGEST_NAME), box[0])
-        named.append(box if name is None or "=" in box[2] else (name.start(), box[1], f"{name[1]} = {box[2]}"))
-    have_names = named[-1] != boxes[-1] and named[-2] != boxes[-2]
-    return named if have_names and _connects(text, named[-2][1], named[-1][0]) else boxes
-
-
-def _last_box(text: str) -> str | None:
-    r"""Return the content of the last `\boxed{`, whatever stands before it; it says nothing if it is never closed."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    depth = 0
-    for position in range(start + len("\\boxed"), len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[start + len("\\boxed{") : position]
-    return ""
-
-
-def _answer_tag(text: str) -> str | None:
-    marks = list(_TAG.finditer(text))
-    while marks and not marks[-1][1]:
-        marks.pop()
-    opened = next((mark for mark in reversed(marks) if not mark[1]), None)
-    return _held(text[opened.end() : marks[-1].start()]) if opened else None
-
-
-def _last_tag(text: str) -> str | None:
-    """Return what the last closed tag in lower case holds; a tag that is never closed says nothing."""
-    if "<answer>" not in text:
-        return None
-    _, opening, content = text.rpartition("</answer>")[0].rpartition("<answer>")
-    return content if opening else ""
-
-
-def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    last = collections.deque(pattern.finditer(text), maxlen=1)
-    return last[0] if last else None
-
-
-def _hash(text: str) -> str | None:
-    """Return the rest of the line after the last `####` with something behind it that is no heading of further text."""
-    end = len(text)
-    for mark in reversed(list(_HASHES.finditer(text))):
-        line, _, after = text[mark.end() : end].partition("\n")
-        if _held(line) and not (end == len(text) and after.strip() and _HEADING.match(line)):
-            return line
-        end = mark.start()
-    return None
+    return _SENTENCE.search(text) is not None or BOX.search(text) is not None
 
 
 def _phrase(text: str) -> str | None:
@@ -395,8 +199,8 @@ def _phrase(text: str) -> str | None:
     None without one, or where it continues as a sentence without a value.
     """
     text = _EMPHASISED.sub(_plain, text)
-    match = _last_match(_PHRASE, text)
-    if match is None or _leaves_open(text, match.start()):
+    match = last_match(PHRASE, text)
+    if match is None or leaves_open(text, match.start()):
         return None
 
     # What is said after the answer was taken back counts instead.
@@ -408,20 +212,20 @@ def _phrase(text: str) -> str | None:
     rest = text[match.end() : match.end() + _LONGEST_PHRASE].lstrip().removeprefix("}").lstrip()
     if quoted := _QUOTED.match(rest):
         return quoted[2]
-    formulas = _formulas(rest)
+    formulas = formula_spans(rest)
     if not formulas or formulas[0][0] != 0:
         end = _SENTENCE_END.search(rest)
         whole = rest[: end.start()] if end else rest
         stated = _SAYING.split(whole)[-1]
-        if _leaves_open(whole, len(whole) - len(stated)):
+        if leaves_open(whole, len(whole) - len(stated)):
             return None
         sentence = stated.strip(" *_`")
         is_short = len(_words(sentence)) <= _MOST_WORDS or stated_value(sentence)
-        return _held(sentence) if is_short and not (end and end[0] == "?") else None
+        return held(sentence) if is_short and not (end and end[0] == "?") else None
 
     # Formulas that follow one another are one answer, with the unit behind them.
     last = 0
-    while last + 1 < len(formulas) and _connects(rest, formulas[last][1], formulas[last + 1][0]):
+    while last + 1 < len(formulas) and are_joined(rest, formulas[last][1], formulas[last + 1][0]):
         last += 1
     behind = formulas[last][1]
     if makes_another_value(rest, behind) or is_part_of_ratio(rest, behind):
@@ -432,14 +236,14 @@ def _phrase(text: str) -> str | None:
 def _plain(match: re.Match[str]) -> str:
     """Return what stands in marks of emphasis; an answer with its phrase in them ends there, but for its unit."""
     inner = match[2] or match[3]
-    phrase = _last_match(_PHRASE, inner)
+    phrase = last_match(PHRASE, inner)
     is_whole = phrase is not None and inner[phrase.end() :].strip() and not unit_after(match.string, match.end())
     return f"{inner}\n" if is_whole else inner
 
 
 def _said_later(text: str) -> str | None:
     """Return what is said after a value was taken back, empty if nothing is; None where it was not."""
-    last = _last_match(_TAKEN_BACK, text)
+    last = last_match(_TAKEN_BACK, text)
     if last is None or not any(map(str.isalnum, text[: last.start()])):
         return None
     rest = text[last.end() :].lstrip(" ,.:;")
@@ -452,20 +256,20 @@ def _said_later(text: str) -> str | None:
 
 def _is_instead(words: str, text: str, rest: str, mark: str) -> bool:
     """Return whether words after a pause are an answer instead of the words before it, never instead of a number."""
-    if DIGIT.search(text[:_LONGEST_NAME]) or (mark.casefold() == "mistake" and not _SAYING.search(rest)):
+    if DIGIT.search(text[:LONGEST_NAME]) or (mark.casefold() == "mistake" and not _SAYING.search(rest)):
         return False
     return _YES_OR_NO.match(text) is not None or _CONFIRMS.fullmatch(words) is None
 
 
 def _formula(text: str) -> str | None:
     """Return the last formula, if no number follows it, of a text with prose or of nothing but formulas."""
-    spans = _formulas(text)
+    spans = formula_spans(text)
     if not spans or DIGIT.search(text, spans[-1][1]) or _PRICES.match(spans[-1][2]):
         return None
-    around = " ".join(_outside(text, spans))
+    around = " ".join(outside(text, spans))
     has_words = DIGIT.search(spans[-1][2]) and _WORD.search(around)
     stands_alone = has_words or _SENTENCE.search(around) or not around.strip(" \n\t.,;[]")
-    return _held(_joined(text, spans)) if stands_alone and not OPEN.search(around) else None
+    return held(joined_spans(text, spans)) if stands_alone and not OPEN.search(around) else None
 
 
 def _bare(text: str) -> str | None:
@@ -479,16 +283,16 @@ def _bare(text: str) -> str | None:
         return None
     if DIGIT.search(plain):
         is_answer = len(_words(plain)) <= _MOST_WORDS and not _SENTENCE.search(plain)
-        return _held(plain) if is_answer else None
+        return held(plain) if is_answer else None
 
     # Of words, what the last sentence states; it is one that concludes where others stand before it.
     *before, last = _NEXT_SENTENCE.split(_EMPHASISED.sub(_plain, plain).strip())
     lead = _BEFORE_WORDS.match(last)
     words = last[lead.end() :] if lead else last
-    if len(_words(words)) > _MOST_WORDS or _SPEAKER.search(words) or _ASKED.search(words) or "?" in words:
+    if len(_words(words)) > _MOST_WORDS or _SPEAKER.search(words) or ASKED.search(words) or "?" in words:
         return None
     *subject, said = _SAYING.split(words)
-    return None if before and not lead else _held(subject[-1] if subject and _RIGHT.fullmatch(said) else said)
+    return None if before and not lead else held(subject[-1] if subject and _RIGHT.fullmatch(said) else said)
 
 
 def _words(text: str) -> list[str]:
@@ -502,7 +306,7 @@ def _auto(text: str) -> str | None:
 
 
 def _last_number(text: str) -> str | None:
-    match = _last_match(NUMBER, text)
+    match = last_match(NUMBER, text)
     return match[0] if match else None
 
 
@@ -522,9 +326,9 @@ def _after_keyword(text: str) -> str | None:
 
 
 AUTO: Mapping[str, Callable[[str], str | None]] = {
-    "boxed": _boxed,
-    "answer_tag": _answer_tag,
-    "hash": _hash,
+    "boxed": boxed,
+    "answer_tag": answer_tag,
+    "hash": after_hashes,
     "phrase": _phrase,
     "bare": _bare,
     "formula": _formula,
@@ -533,9 +337,9 @@ AUTO: Mapping[str, Callable[[str], str | None]] = {
 """The forms that `auto` tries, in this order."""
 FINDERS: Mapping[str, Callable[[str], str | None]] = {
     # Of a user's policy (`ExtractionForm`): made for answers of mathematics in free text.
-    "boxed": _boxed,
-    "answer_tag": _answer_tag,
-    "hash": _hash,
+    "boxed": boxed,
+    "answer_tag": answer_tag,
+    "hash": after_hashes,
     "phrase": _phrase,
     "formula": _formula,
     "last_number": _last_number,
@@ -543,8 +347,8 @@ FINDERS: Mapping[str, Callable[[str], str | None]] = {
     "whole": str,
     "auto": _auto,
     # Of puzzles, whose prompt says where the answer must stand.
-    "last_tag": _last_tag,
-    "last_box": _last_box,
+    "last_tag": last_tag,
+    "last_box": last_box,
     "text_after_hash": _text_after_hash,
     "after_keyword": _after_keyword,
 }

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from swerve.grading.answers import is_empty
+from swerve.grading.marks import is_only_marks
 from swerve.settings import Model
 from swerve.types import Problem, Reward
 
@@ -22,7 +22,7 @@ def graded(is_right: bool, answer: str, parts: Mapping[str, float] | None = None
     >>> graded(True, "7").parts, graded(False, r"\boxed{ }").status
     ({'answer': 1.0}, 'unparsed')
     """
-    if not is_right and is_empty(answer):
+    if not is_right and is_only_marks(answer):
         return Reward(value=None, status="unparsed")
     value = float(is_right)
     return Reward(value=value, status="graded", parts={"answer": value} if parts is None else parts, extracted=answer)

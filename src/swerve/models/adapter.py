@@ -271,11 +271,11 @@ def with_adapter(base: PreTrainedModel, folder: Path, tensors: Mapping[str, Tens
                 and settings.init_lora_weights in (True, False, "gaussian", "orthogonal")
                 and not (settings.use_dora or settings.layer_replication)
             ):
-                return merged(own, folder)
+                return merge_adapter(own, folder)
             settings.inference_mode = True
             model = peft.inject_adapter_in_model(settings, own, low_cpu_mem_usage=True)
             if type(model.get_output_embeddings()) is not nn.Linear:
-                return merged(sharing_copy(base), folder)  # losses and the probe want the head as a plain layer
+                return merge_adapter(sharing_copy(base), folder)  # losses and the probe want the head as a plain layer
     except CheckpointError:
         raise
     except Exception as error:  # what does not fit is found out in many places
@@ -299,7 +299,7 @@ def _check_keys(folder: Path, described: set[str], stored: set[str]) -> None:
         raise CheckpointError(f"the adapter in {folder} does not fit its model: {what} keys {odd[:3]}")
 
 
-def merged(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
+def merge_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     """Return a model with the adapter of a folder added to its weights, which replaces the model.
 
     Raises:

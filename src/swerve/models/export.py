@@ -16,7 +16,7 @@ from swerve.errors import CheckpointError
 from swerve.models.adapter import adapter_base, is_adapter, whole_folder
 from swerve.models.folder_checks import check_finite, quiet_transformers, stored_headers
 from swerve.models.hub import PICKLED
-from swerve.models.model_card import Export, Origin, card_text
+from swerve.models.model_card import Export, WeightsOrigin, card_text
 from swerve.models.model_folder import (
     load_base,
     load_tokenizer,
@@ -34,7 +34,7 @@ _TOKENIZER = (
 _GENERATION = "generation_config.json"
 
 
-def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size: str = "5GB") -> Export:
+def export_model(origin: WeightsOrigin, out: Path, *, dtype: str | None, max_shard_size: str = "5GB") -> Export:
     """Write a folder that `from_pretrained` reads, as a whole or not at all.
 
     Args:

@@ -82,7 +82,7 @@ def _build(folder: Path) -> dict[str, Any]:
     torch.set_num_threads(1)  # the threads of the process that was forked are not in its copy
     try:
         config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-        check_readable(folder, config)
+        check_configuration(folder, config)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except (MemoryError, RecursionError, CheckpointError):
@@ -126,7 +126,7 @@ def layer_configs(config: PreTrainedConfig) -> list[Any]:
     return list(text.per_layer_config)
 
 
-def check_readable(source: Path | str, config: PreTrainedConfig) -> None:
+def check_configuration(source: Path | str, config: PreTrainedConfig) -> None:
     """Raise CheckpointError if a configuration is not of a causal model of text, or says that it is quantised."""
     kind = None
     if getattr(config, "is_encoder_decoder", False):

@@ -26,7 +26,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class WeightsOrigin:
     """A folder of weights, and the checkpoint of a run that it is, if it is one."""
 
     folder: Path
@@ -34,7 +34,7 @@ class Origin:
     checkpoint: CheckpointRef | None = None
 
     @classmethod
-    def of(cls, folder: Path) -> Origin:
+    def of(cls, folder: Path) -> WeightsOrigin:
         """Find the run that a folder is a checkpoint of, by its place.
 
         Raises:
@@ -74,7 +74,7 @@ class Export:
     files: tuple[str, ...] = ()
 
 
-def card_text(export: Export, origin: Origin, base: str | None) -> str:
+def card_text(export: Export, origin: WeightsOrigin, base: str | None) -> str:
     """Return the model card, as README.md has it; it leaves out what is not known.
 
     Args:
@@ -142,7 +142,7 @@ def _licence(folder: Path) -> str | None:
     return None if licence is None else licence[1]
 
 
-def _evaluation(origin: Origin, dtype: str) -> Iterator[str]:
+def _evaluation(origin: WeightsOrigin, dtype: str) -> Iterator[str]:
     if origin.checkpoint is None:
         return
     evaluation = origin.evaluation()

@@ -37,7 +37,7 @@ from swerve.models.adapter import (
     adapter_base,
     has_adapter,
     is_adapter,
-    merged,
+    merge_adapter,
     sharing_copy,
     with_adapter,
 )
@@ -45,7 +45,8 @@ from swerve.models.description import keep_description, token_settings
 from swerve.models.folder_checks import check_finite, check_folder, check_reads_a_token, quiet_transformers
 from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
-from swerve.models.shards import (
+from swerve.models.trial import check_causal
+from swerve.models.weight_shards import (
     map_shards,
     read_shards,
     shard_files,
@@ -53,7 +54,6 @@ from swerve.models.shards import (
     verify_shards,
     whole_tensor,
 )
-from swerve.models.trial import check_causal
 from swerve.prompts.templates import turn_end
 from swerve.tokens import limit_ids, num_ids
 from swerve.world import ALONE, World
@@ -125,7 +125,7 @@ def load_base(path: Path | str, *, device: str, dtype: str, mapped_by: World | N
     model = _bases.get(folder)
     if model is None:
         if is_adapter(folder):
-            model = merged(sharing_copy(load_base(adapter_base(folder), device=device, dtype=dtype)), folder)
+            model = merge_adapter(sharing_copy(load_base(adapter_base(folder), device=device, dtype=dtype)), folder)
         else:
             model = _load_whole(path, device=device, dtype=dtype, mapped_by=mapped_by).model
         model.eval().requires_grad_(False)
@@ -274,7 +274,7 @@ def _from_tensors(
     return model, info
 
 
-def load_config(path: Path | str) -> PreTrainedConfig:
+def load_model_config(path: Path | str) -> PreTrainedConfig:
     """Return the configuration of a model in a folder or on the hub, checked against the headers of its weights.
 
     Raises:
@@ -283,7 +283,7 @@ def load_config(path: Path | str) -> PreTrainedConfig:
     """
     folder = local_folder(path)
     if is_adapter(folder):
-        return load_config(adapter_base(folder))
+        return load_model_config(adapter_base(folder))
     check_folder(folder)
     with _loading(f"a model from {path}: config.json"):
         config: PreTrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)

@@ -21,7 +21,7 @@ from swerve.models.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, adapter_entry
 from swerve.models.description import token_settings, was_read, write_description
 from swerve.models.export import export_model
 from swerve.models.folder_checks import quiet_transformers
-from swerve.models.model_card import Origin
+from swerve.models.model_card import WeightsOrigin
 from swerve.models.model_folder import (
     WEIGHTS,
     load_model,
@@ -29,7 +29,7 @@ from swerve.models.model_folder import (
     stored_tensors,
     tokenizer_fingerprint,
 )
-from swerve.models.shards import shards_digest, write_shards
+from swerve.models.weight_shards import shards_digest, write_shards
 from swerve.version import __version__
 from swerve.world import ALONE, World
 
@@ -192,7 +192,7 @@ def _saved_and_read(
     for name, value in weights.items():
         if base is None and not torch.equal(read.model.state_dict()[name], value.cpu().float()):
             raise CheckpointError(f"the weight '{name}' is another one then")
-    export_model(Origin(folder=place.path), folder / "exported", dtype=None)
+    export_model(WeightsOrigin(folder=place.path), folder / "exported", dtype=None)
     _check_same(tokenizer, read.tokenizer, "the tokenizer")
     return load_tokenizer(folder / "exported")
 

@@ -26,8 +26,8 @@ from swerve.models.model_folder import (
     bases_of,
     check_vocabulary,
     is_kept,
-    load_config,
     load_model,
+    load_model_config,
     load_tokenizer,
     resolve_device,
 )
@@ -108,7 +108,7 @@ class CheckpointSource:
         Raises:
             CheckpointError: there is no such model, a file is damaged, or tokenizer and model do not belong together.
         """
-        content, config, tokenizer = self.content, load_config(self.path), load_tokenizer(self.path)
+        content, config, tokenizer = self.content, load_model_config(self.path), load_tokenizer(self.path)
         check_vocabulary(self.path, int(config.get_text_config().vocab_size), tokenizer)
         return CheckedModel.of(content, config, tokenizer, dtype=self.dtype)
 

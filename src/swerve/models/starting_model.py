@@ -19,7 +19,7 @@ from swerve.config.models import PretrainedModel, TinyModel
 from swerve.config.recipe import Config
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.adapter import new_adapter, whole_folder
-from swerve.models.folder_checks import check_readable, quiet_transformers
+from swerve.models.folder_checks import check_configuration, quiet_transformers
 from swerve.models.hub import described, local_folder, pretrained_path, quiet_hub, refusal
 from swerve.models.model_folder import (
     check_vocabulary,
@@ -64,7 +64,7 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
             )
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise ConfigError(f"cannot read the configuration of {key}={path}: {refusal(error, name, revision)}") from error
-    check_readable(name, config)
+    check_configuration(name, config)
     check_causal(path, config)
     if not (Path(name) / "tokenizer_config.json").is_file():
         return config, None

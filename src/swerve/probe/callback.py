@@ -34,7 +34,7 @@ from swerve.config.probe import DivergenceName
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.head import model_head
-from swerve.probe.engine.forward import ForcedStates, compare
+from swerve.probe.engine.forward import ForcedStates, compare_positions
 from swerve.probe.engine.store import open_units
 from swerve.probe.in_memory import check_at_least, completion_ids, model_states, unwrapped
 from swerve.probe.rollouts.tokenise import encode_response
@@ -194,7 +194,7 @@ class DivergenceCallback(TrainerCallback):
         assert isinstance(weight, Tensor)
         self._states.head.projection.to(weight.device)
         ids = completion_ids(self._sequences)
-        stats = compare(states, self._states, ids, tokens_per_chunk=self._tokens_per_chunk)
+        stats = compare_positions(states, self._states, ids, tokens_per_chunk=self._tokens_per_chunk)
 
         # One line of the file, and the means for the trainer's logs.
         metrics = {name: _summary(getattr(stats, name)) for name in _SUMMARISED}

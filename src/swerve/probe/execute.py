@@ -14,7 +14,7 @@ from swerve.artifacts import tables
 from swerve.artifacts.files import fsync, remove, sha256_file
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.probe_findings import DIVERGENCES
-from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
+from swerve.artifacts.probe_summary import DivergenceFindings, ProbeSummary, Tested
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
 from swerve.artifacts.responses import write_responses
 from swerve.artifacts.run import RunDirectory
@@ -92,7 +92,7 @@ def _write_probe(plan: ProbePlan, progress: Progress, world: World) -> ProbeSumm
             written.add(name)
 
     headline = plan.headline
-    measured, tested = _measure_and_test(plan, progress, world, write) if headline else (Measured(), Tested())
+    measured, tested = _measure_and_test(plan, progress, world, write) if headline else (DivergenceFindings(), Tested())
     for name in _ALWAYS:
         if name not in written:
             write(name, [])
@@ -120,7 +120,9 @@ def _write_probe(plan: ProbePlan, progress: Progress, world: World) -> ProbeSumm
     return summary
 
 
-def _measure_and_test(plan: ProbePlan, progress: Progress, world: World, write: _Write) -> tuple[Measured, Tested]:
+def _measure_and_test(
+    plan: ProbePlan, progress: Progress, world: World, write: _Write
+) -> tuple[DivergenceFindings, Tested]:
     """Run the models over the rollouts, find spikes and test causes, together with all processes."""
     world.doing("running the models over the rollouts")
     measured = measure_plan(plan, store=plan.states_path, world=world, progress=progress)
@@ -131,7 +133,7 @@ def _measure_and_test(plan: ProbePlan, progress: Progress, world: World, write: 
     nulls = {name: measured.null.columns[name][0] for name in DIVERGENCES}
     spikes = all_spikes(headline, plan.recipe.probe.spikes, nulls=nulls)
     tops = _tops(measured, headline)
-    entries = Measured()
+    entries = DivergenceFindings()
     if world.is_main and not plan.shard.is_share:
         write("tokens", token_table(measured.pairs))
         write("spikes", spikes.table())

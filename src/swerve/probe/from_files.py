@@ -19,11 +19,11 @@ from swerve.errors import CheckpointError, ConfigError, SwerveError
 from swerve.formats.conditions import parse_condition
 from swerve.formats.imported_problems import read_problems
 from swerve.formats.typed_fields import parse_fields
-from swerve.models.model_folder import load_config, load_tokenizer
+from swerve.models.model_folder import load_model_config, load_tokenizer
 from swerve.models.sources import CheckpointSource, ModelSource, checkpoint_source
 from swerve.positions import max_positions
 from swerve.probe.model_checks import check_readable
-from swerve.probe.plan import ProbePlan, compare, compare_selected
+from swerve.probe.plan import ProbePlan, compare_selected, first_entries
 from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.checks import check_samples
 from swerve.probe.rollouts.imported import ImportedResponses, import_responses
@@ -91,7 +91,7 @@ def _most_tokens(sources: Iterable[CheckpointSource]) -> int | None:
     limits = list[int | None]()
     for source in sources:
         with suppress(SwerveError):
-            limits.append(max_positions(load_config(source.path)))
+            limits.append(max_positions(load_model_config(source.path)))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -112,7 +112,7 @@ def plan_responses(recipe: ProbeRecipe, sources: Mapping[str, ModelSource], impo
     plan = ProbePlan(
         recipe=recipe,
         sources=sources,
-        compared=compare(
+        compared=first_entries(
             recipe,
             weights_sha256=_fingerprints(recipe, sources),
             num_problems=len({sequence.problem.id for sequence in sequences}),

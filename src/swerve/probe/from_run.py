@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from swerve.artifacts.checkpoint import BASE, CheckpointRef
@@ -24,7 +23,7 @@ from swerve.probe.recipe import ProbeRecipe, ProbeSettings, SamplesFrom
 from swerve.probe.rollouts.population import probe_sequences, read_evaluated, select_rollouts
 from swerve.probe.rollouts.recorded import training_rollouts
 from swerve.probe.rollouts.selection import POPULATION
-from swerve.probe.step_log import do_step, steps_done
+from swerve.probe.step_log import logged_step, steps_done
 from swerve.probe.steps import analysis_key, do_share, intact_summary, shared_parts
 from swerve.problems import load_family
 from swerve.progress import Progress
@@ -71,8 +70,8 @@ def probe_run(config: Config, run: RunDirectory, *, shard: Shard = WHOLE, progre
         elif plan.shard.is_share:
             do_share(plan, progress=progress)
         else:
-            executed = partial(execute, plan, progress=progress, world=world)
-            summary = do_step(done if world.is_main else None, "analysis", key, executed, progress)
+            with logged_step(done if world.is_main else None, "analysis", key, progress):
+                summary = execute(plan, progress=progress, world=world)
         return summary
 
 

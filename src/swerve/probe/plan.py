@@ -108,7 +108,7 @@ class ProbePlan:
         return bool(self.headline) and all(has_grader(sequence.problem) for sequence in self.headline)
 
 
-def compare(recipe: ProbeRecipe, *, weights_sha256: Mapping[str, str], **choice: Any) -> Compared:
+def first_entries(recipe: ProbeRecipe, *, weights_sha256: Mapping[str, str], **choice: Any) -> Compared:
     """Return the first entries of the summary: the models that a recipe names, and how rollouts were chosen."""
     return Compared(
         reference=recipe.reference,
@@ -130,7 +130,7 @@ def compare_selected(
     """Return the same where rollouts were selected by what both models get right."""
     is_split, confidence = selection.rule == "split", recipe.eval.confidence
     turned = mean_interval(selection.turned, confidence=confidence, bounds=(0.0, 1.0))
-    return compare(
+    return first_entries(
         recipe,
         weights_sha256=weights_sha256,
         num_problems=len(selection.problem_ids),

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
-from swerve.artifacts.responses import read_responses
+from swerve.artifacts.responses import read_response_table
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, data_frame, read_table
 from swerve.config.probe import DivergenceName, SpikeConfig, SpikeMethod
-from swerve.notebook import coloured_tokens
+from swerve.notebook import HUE, INK, coloured_tokens
 from swerve.text import counted
 
 if TYPE_CHECKING:
@@ -134,10 +134,10 @@ class ProbeResult:
 
         axes: Axes = plt.subplots(figsize=(8, 3), layout="constrained")[1] if ax is None else ax
         positions = self.positions[rows]
-        axes.plot(positions, values, marker=".", linewidth=1, label=divergence)
+        axes.plot(positions, values, marker=".", linewidth=1, color=HUE, label=divergence)
         spikes = [spike for spike in self.spikes(divergence=divergence) if spike["sequence_id"] == sequence]
         x, y = ([spike[name] for spike in spikes] for name in ("position", "value"))
-        axes.plot(x, y, "o", fillstyle="none", color="C3", label="spikes (zscore)")
+        axes.plot(x, y, "o", fillstyle="none", color=INK, label="spikes (zscore)")
         axes.set(
             xlabel="position",
             ylabel=f"{divergence}, nats",
@@ -238,7 +238,7 @@ def read_result(run: RunDirectory) -> ProbeResult | None:
     summary = read_summary(run)
     if summary is None:
         return None
-    sequences = read_responses(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
+    sequences = read_response_table(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA)
     chosen = {entry.sequence_id: entry for entry in sequences if entry.population == summary.population}
 
     # Rows of this pair of models and of these rollouts, in order; rollouts are numbered from 0.

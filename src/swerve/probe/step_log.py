@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from swerve.artifacts.parts import Parts
 from swerve.probe.recipe import StepName
 from swerve.progress import Progress
-
-_Result = TypeVar("_Result")
 
 
 def steps_done(probe_path: Path) -> Parts:
@@ -19,8 +17,9 @@ def steps_done(probe_path: Path) -> Parts:
     return Parts(probe_path / "steps", {})
 
 
-def do_step(done: Parts | None, step: StepName, key: str, work: Callable[[], _Result], progress: Progress) -> _Result:
-    """Do a step, note how long it took, and remember the digest of what its result depends on.
+@contextmanager
+def logged_step(done: Parts | None, step: StepName, key: str, progress: Progress) -> Iterator[None]:
+    """Note how long the step within took, and remember the digest of what its result depends on.
 
     An earlier digest is forgotten first: it would stand beside results of other settings after a kill.
 
@@ -29,8 +28,7 @@ def do_step(done: Parts | None, step: StepName, key: str, work: Callable[[], _Re
     started = time.monotonic()
     if done is not None:
         done.drop(step)
-    result = work()
+    yield
     if done is not None:
         done.put(step, None, key)
     progress.note(f"{step}: done in {time.monotonic() - started:.1f} s")
-    return result

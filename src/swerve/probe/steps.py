@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +24,7 @@ from swerve.probe.model_checks import check_models
 from swerve.probe.plan import ProbePlan
 from swerve.probe.recipe import StepName
 from swerve.probe.rollouts.samples import table_line
-from swerve.probe.step_log import do_step, steps_done
+from swerve.probe.step_log import logged_step, steps_done
 from swerve.progress import Progress
 from swerve.rewards.checks import grading_of
 from swerve.text import p_words
@@ -112,13 +111,13 @@ def _do_steps(
     if "divergence" in steps and (is_measured or summary is not None or not plan.headline):
         progress.note("divergence: skipped, it is done")
     elif "divergence" in steps:
-        measured = partial(measure_plan, plan, store=plan.states_path, world=world, progress=progress)
-        do_step(done, "divergence", divergence_key(plan), measured, progress)
+        with logged_step(done, "divergence", divergence_key(plan), progress):
+            measure_plan(plan, store=plan.states_path, world=world, progress=progress)
     if "analysis" in steps and summary is not None:
         progress.note("analysis: skipped, it is done")
     elif "analysis" in steps:
-        executed = partial(execute, plan, progress=progress, world=world)
-        summary = do_step(done, "analysis", analysis_key(plan), executed, progress)
+        with logged_step(done, "analysis", analysis_key(plan), progress):
+            summary = execute(plan, progress=progress, world=world)
     return summary
 
 

@@ -17,7 +17,7 @@ from swerve.artifacts.probe_findings import (
     NullPair,
     Population,
 )
-from swerve.artifacts.probe_summary import Measured, ProbeSummary
+from swerve.artifacts.probe_summary import DivergenceFindings, ProbeSummary
 from swerve.config.probe import ProbeConfig
 from swerve.probe.engine.measured import Measurement, Measurements, Pair
 from swerve.probe.findings.biography import (
@@ -28,7 +28,10 @@ from swerve.probe.findings.biography import (
 from swerve.probe.findings.correlates import divergence_correlates, move_directions
 from swerve.probe.findings.divergence_claims import divergence_claims
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps
-from swerve.probe.findings.parts import (
+from swerve.probe.findings.planted import planted_recovery, sentence_recovery
+from swerve.probe.findings.spike_table import SpikeTable, spike_hits
+from swerve.probe.findings.spikes import null_false_discoveries
+from swerve.probe.findings.token_shares import (
     category_shares,
     rank_shifts,
     region_shares,
@@ -36,9 +39,6 @@ from swerve.probe.findings.parts import (
     style_shares,
     turn_shares,
 )
-from swerve.probe.findings.planted import planted_recovery, sentence_recovery
-from swerve.probe.findings.spike_table import SpikeTable, spike_hits
-from swerve.probe.findings.spikes import null_false_discoveries
 from swerve.probe.findings.training_signal import training_signals
 from swerve.probe.intervals import MOST
 from swerve.probe.plan import ProbePlan
@@ -57,7 +57,7 @@ _LEAST_MOVE = 0.01
 
 def findings(
     plan: ProbePlan, measured: Measurement, everything: Measurements, headline: Measurements, spikes: SpikeTable
-) -> tuple[Measured, Biographies]:
+) -> tuple[DivergenceFindings, Biographies]:
     """Return the entries of the summary that the measurements give, and every token's biography.
 
     Args:
@@ -93,7 +93,7 @@ def findings(
             and sequence.correct is not None
         )
     )
-    entries = Measured(
+    entries = DivergenceFindings(
         noise_floor=noise_floor(measured.null),
         null=_null(plan, measured.null, headline),
         spikes=spike_hits(headline, spikes, confidence=plan.confidence),

@@ -9,13 +9,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from swerve.problems.family import GeneratedFamily, Split, is_heldout
-from swerve.problems.task import FINAL_ANSWER, Task, TaskKind
+from swerve.problems.task import FINAL_ANSWER, SingleTask, TaskKind
 from swerve.problems.walk import Walk, WalkedFamily, fixed, slot, write_solution
 from swerve.settings import PositiveInt, Probability
 from swerve.types import Problem
 
 
-class AdditionTask(Task):
+class AdditionTask(SingleTask):
     """Column addition written out digit by digit."""
 
     planted: ClassVar[str] = "a column that sums to 10 or 11 forgets its carry"

@@ -13,13 +13,13 @@ from swerve.errors import ConfigError
 from swerve.grading.grader import GraderEntry, graded
 from swerve.problems.family import SolvedFamily, Split, is_heldout
 from swerve.problems.prompt import PromptConfig, with_prompt
-from swerve.problems.task import Task, TaskKind
+from swerve.problems.task import PromptedTask, TaskKind
 from swerve.problems.walk import Walk, WalkedFamily, slot
 from swerve.settings import PositiveInt, Probability
 from swerve.types import Problem, Reward
 
 
-class ArithmeticSequenceTask(Task):
+class ArithmeticSequenceTask(PromptedTask):
     """Continue a sequence of constant difference modulo a number: a toy that a tiny model learns in minutes."""
 
     planted: ClassVar[str] = "a term that wraps around is one too high"

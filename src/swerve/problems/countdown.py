@@ -16,12 +16,12 @@ from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_ar
 from swerve.grading.grader import GraderEntry, graded
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
-from swerve.problems.task import Task, TaskKind
+from swerve.problems.task import PromptedTask, TaskKind
 from swerve.settings import PositiveInt
 from swerve.types import Problem, Reward
 
 
-class CountdownTask(Task):
+class CountdownTask(PromptedTask):
     """Reach a target from the given numbers, each used at most once, with + - * /; many answers are right."""
 
     kind: Literal["countdown"] = "countdown"

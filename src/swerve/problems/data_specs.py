@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError, keep_secret, nearest, redacted
-from swerve.formats.records import Record, iter_records
+from swerve.formats.records import FileRecord, iter_records
 from swerve.formats.table_files import ENDING, FORMATS
 from swerve.settings import Words
 
@@ -94,7 +94,7 @@ def _cut(text: str, mark: str) -> tuple[str, str | None]:
     return (before, after) if is_there else (text, None)
 
 
-def read_source(spec: str, *, default_split: str | None = None) -> Iterable[Record]:
+def read_source(spec: str, *, default_split: str | None = None) -> Iterable[FileRecord]:
     """Yield the records of a file, of a folder's split or of a data set's split on the hub, in their order.
 
     A folder holds the split `train` as `train.jsonl` (or another ending), as `train-00000-of-00002.parquet` and so on,
@@ -151,7 +151,7 @@ def _refuse_parts(spec: DataSpec, reason: str, *parts: str, path: Path | None = 
             )
 
 
-def _read_folder(spec: DataSpec, split: str | None) -> Iterable[Record]:
+def _read_folder(spec: DataSpec, split: str | None) -> Iterable[FileRecord]:
     _refuse_parts(spec, "is a folder, which has no revisions", "revision")
 
     # A config is a subfolder.
@@ -245,7 +245,7 @@ def _in_order(paths: Sequence[Path]) -> Sequence[Path]:
     return [shards[number] for number in sorted(shards)]
 
 
-def read_hub_dataset(name: str, *, split: str | None, config: str | None, revision: str | None) -> list[Record]:
+def read_hub_dataset(name: str, *, split: str | None, config: str | None, revision: str | None) -> list[FileRecord]:
     """Return the rows of a split of a data set on the hub, or of its copy in the cache of `datasets`.
 
     Args:
@@ -294,7 +294,7 @@ def _one_try(name: str) -> Iterator[None]:
         constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = was_offline
 
 
-def read_saved_dataset(folder: Path, *, split: str | None) -> list[Record]:
+def read_saved_dataset(folder: Path, *, split: str | None) -> list[FileRecord]:
     """Return the rows of a folder that was written by `save_to_disk`.
 
     Args:
@@ -323,7 +323,7 @@ def _datasets(purpose: str) -> ModuleType:
     return module
 
 
-def _rows(dataset: Any, split: str | None, name: str) -> list[Record]:
+def _rows(dataset: Any, split: str | None, name: str) -> list[FileRecord]:
     if isinstance(dataset, Mapping):  # all splits by name
         if split is None and len(dataset) == 1:
             split = next(iter(dataset))
@@ -335,7 +335,7 @@ def _rows(dataset: Any, split: str | None, name: str) -> list[Record]:
             )
         dataset = dataset[split]
     place = f"{split}@{name}" if split else name
-    return [Record(f"{place}, row {number}", dict(row)) for number, row in enumerate(dataset, start=1)]
+    return [FileRecord(f"{place}, row {number}", dict(row)) for number, row in enumerate(dataset, start=1)]
 
 
 def _one_line(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from swerve.errors import ArtifactError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.typed_fields import as_number
 from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import Split, problem_id
@@ -57,7 +57,7 @@ class DeepScaler(ReadFamily[DeepScalerTask]):
 
     name = "deepscaler"
 
-    def problem(self, record: Record) -> Problem | None:
+    def problem(self, record: FileRecord) -> Problem | None:
         """Return a record as a problem; None: it has no gold answer.
 
         Raises:
@@ -110,7 +110,7 @@ def _cleaned(answer: str) -> str:
     return _LEADING_ZEROS.sub("", _DOLLAR.sub("", answer).strip())
 
 
-def _set_of(record: Record) -> str:
+def _set_of(record: FileRecord) -> str:
     """Return the name of the set that a row comes from, by the fields that only its rows have."""
     values = record.values
     url = str(values.get("url") or "")
@@ -129,7 +129,7 @@ def _set_of(record: Record) -> str:
     return "contest"
 
 
-def _tolerance(record: Record, answer: str) -> dict[str, Any]:
+def _tolerance(record: FileRecord, answer: str) -> dict[str, Any]:
     """Return the policy of a problem whose source allows an absolute difference from a single number."""
     error, number = as_number(record.values.get("error")), as_number(answer)
     if error is None or not number:

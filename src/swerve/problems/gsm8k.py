@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from swerve.errors import ArtifactError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.grading.policies import MathGrading
 from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import problem_id
@@ -44,7 +44,7 @@ class Gsm8k(ReadFamily[Gsm8kTask]):
 
     name = "gsm8k"
 
-    def problem(self, record: Record) -> Problem | None:
+    def problem(self, record: FileRecord) -> Problem | None:
         """Return a record as a problem; None: it has no gold answer.
 
         Raises:
@@ -71,7 +71,7 @@ class Gsm8k(ReadFamily[Gsm8kTask]):
         )
 
 
-def _parts(record: Record) -> tuple[str, str]:
+def _parts(record: FileRecord) -> tuple[str, str]:
     """Return the rationale and the final answer, each empty where the record has none."""
     for name in ("answer", "solution"):
         if "####" in str(record.values.get(name)):
@@ -85,7 +85,7 @@ def _parts(record: Record) -> tuple[str, str]:
     return "", answers[0] if answers else ""
 
 
-def _gold(record: Record, text: str) -> str | None:
+def _gold(record: FileRecord, text: str) -> str | None:
     number = text.replace(",", "").strip().removeprefix("$")
     if not number:
         return None

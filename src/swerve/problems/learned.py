@@ -9,12 +9,12 @@ from swerve.artifacts.files import regular_file
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_responses import LeftOut, responses_of
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.data_specs import parse_spec, read_source
 from swerve.problems.held_out import HeldOut
 
 
-def read_learned(spec: str, held_out: HeldOut, note: Callable[[str], None]) -> tuple[list[Record], list[Response]]:
+def read_learned(spec: str, held_out: HeldOut, note: Callable[[str], None]) -> tuple[list[FileRecord], list[Response]]:
     """Return a data spec's records of plain text, or its responses; the other list is empty.
 
     Of a file `.txt` paragraphs are compared, of records whole ones.
@@ -50,7 +50,7 @@ def read_learned(spec: str, held_out: HeldOut, note: Callable[[str], None]) -> t
     return [], asked
 
 
-def _read_text(path: Path, spec: str, held_out: HeldOut, note: Callable[[str], None]) -> list[Record]:
+def _read_text(path: Path, spec: str, held_out: HeldOut, note: Callable[[str], None]) -> list[FileRecord]:
     try:
         text = regular_file(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -58,7 +58,7 @@ def _read_text(path: Path, spec: str, held_out: HeldOut, note: Callable[[str], N
     paragraphs = text.split("\n\n")
     kept = [paragraph for paragraph in paragraphs if not held_out.found_in(paragraph)]
     _note_left_out(spec, len(paragraphs) - len(kept), len(paragraphs), note)
-    return [Record(str(path), {"text": "\n\n".join(kept)})]
+    return [FileRecord(str(path), {"text": "\n\n".join(kept)})]
 
 
 def _note_left_out(spec: str, num: int, total: int, note: Callable[[str], None]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from swerve.errors import ArtifactError, ConfigError, nearest
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import problem_id
 from swerve.problems.prompt import PromptConfig
@@ -48,7 +48,7 @@ class Math(ReadFamily[MathTask]):
 
     name = "math"
 
-    def problem(self, record: Record) -> Problem | None:
+    def problem(self, record: FileRecord) -> Problem | None:
         """Return a record as a problem; None: it has no gold answer.
 
         Raises:
@@ -107,7 +107,7 @@ def _subject_key(subject: str) -> str:
     return " ".join(subject.casefold().replace("_", " ").replace(" and ", " & ").split())
 
 
-def _level(record: Record) -> int | None:
+def _level(record: FileRecord) -> int | None:
     value = record.values.get("level")
     if value is None or value == "Level ?":
         return None

@@ -44,6 +44,16 @@ class MixtureTask(Task):
     parts: Annotated[tuple[MixturePart, ...], Field(min_length=2, strict=False)]
     """The tasks, two or more."""
 
+    @property
+    def train_sources(self) -> tuple[str, ...]:
+        """See the base class."""
+        return tuple(source for part in self.parts for source in part.task.train_sources)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """See the base class."""
+        return tuple(source for part in self.parts for source in part.task.sources)
+
 
 if TYPE_CHECKING:
     TaskConfig = Task

@@ -10,13 +10,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from swerve.problems.family import GeneratedFamily, Split, is_heldout
-from swerve.problems.task import FINAL_ANSWER, Task, TaskKind
+from swerve.problems.task import FINAL_ANSWER, SingleTask, TaskKind
 from swerve.problems.walk import Walk, WalkedFamily, fixed, slot, write_solution
 from swerve.settings import PositiveInt, Probability
 from swerve.types import Problem
 
 
-class MultiplicationTask(Task):
+class MultiplicationTask(SingleTask):
     """A number of different digits times 6, 7, 8 or 9, written out digit by digit."""
 
     planted: ClassVar[str] = "`7 x 8 = 54` and `6 x 9 = 56`"

@@ -15,12 +15,12 @@ from swerve.grading.answers import STATED, find_answer
 from swerve.grading.grader import GraderEntry, graded
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
-from swerve.problems.task import Task, TaskKind
+from swerve.problems.task import PromptedTask, TaskKind
 from swerve.settings import PositiveInt
 from swerve.types import Problem, Reward
 
 
-class PalindromeTask(Task):
+class PalindromeTask(PromptedTask):
     """Form a palindrome from all the given letters; many answers are right."""
 
     kind: Literal["palindrome"] = "palindrome"

@@ -19,7 +19,7 @@ from pydantic import model_validator
 from swerve.artifacts.problem_records import is_problem_record
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_problems import chat_row
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.grading.policies import MathGrading
 from swerve.grading.text import can_be_met
 from swerve.problems.data_specs import Sources, Specs, read_source
@@ -27,7 +27,7 @@ from swerve.problems.family import SolvedFamily, Split, is_heldout
 from swerve.problems.held_out import HeldOut, question_key
 from swerve.problems.prompt import FORMATS, PromptConfig, with_prompt
 from swerve.problems.record_values import has_value, missing_field, text_of
-from swerve.problems.task import Task
+from swerve.problems.task import PromptedTask
 from swerve.settings import Model, PositiveInt, Words
 from swerve.text import counted
 from swerve.types import Problem
@@ -55,7 +55,7 @@ class FilterConfig(Model):
     """Leave out problems whose question, up to white space and case, is in these sources."""
 
 
-class DataTask(Task):
+class DataTask(PromptedTask):
     """What every task that is read from files or a hub has."""
 
     train: Sources
@@ -71,9 +71,14 @@ class DataTask(Task):
     prompt: PromptConfig = PromptConfig()
 
     @property
-    def policies(self) -> Model | None:
-        """Of its grader; None: it has none."""
-        return None
+    def train_sources(self) -> tuple[str, ...]:
+        """See the base class."""
+        return self.train
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """See the base class; those of problems that are left out are read too."""
+        return (*self.train, *self.heldout, *self.where.exclude)
 
 
 class MathsDataTask(DataTask):
@@ -106,8 +111,8 @@ DataTaskT = TypeVar("DataTaskT", bound=DataTask)
 class _Rows:
     """Problems by the numbers of their records; each pass reads large sources again, and holds none of theirs."""
 
-    records: Callable[[], Iterator[Record]]
-    read: Callable[[Record], Problem | None]
+    records: Callable[[], Iterator[FileRecord]]
+    read: Callable[[FileRecord], Problem | None]
     numbers: array[int]
     """Ascending."""
     ids: Sequence[bytes]
@@ -168,7 +173,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         self._task = task
 
     @abstractmethod
-    def problem(self, record: Record) -> Problem | None:
+    def problem(self, record: FileRecord) -> Problem | None:
         """Return a record as a problem, without prompt and the task's policies of grading; None: it has no gold answer.
 
         Raises:
@@ -229,7 +234,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         """
         return list(self._loaded[1])
 
-    def read(self, record: Record) -> Problem | None:
+    def read(self, record: FileRecord) -> Problem | None:
         """Return a record as `problem` does, one in a chat layout with its messages; None: it has no gold answer.
 
         Raises:
@@ -287,9 +292,9 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
 
         Beside them: whether each is held out by its text, where the task names no problems that are.
         """
-        whole: dict[str, list[Record]] = {}
+        whole: dict[str, list[FileRecord]] = {}
 
-        def records() -> Iterator[Record]:
+        def records() -> Iterator[FileRecord]:
             for spec in specs:
                 source = whole[spec] if spec in whole else _records(split, spec)
                 if isinstance(source, list):  # a data set, which is not fetched again
@@ -335,7 +340,7 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-def _records(split: Split, spec: str) -> Iterable[Record]:
+def _records(split: Split, spec: str) -> Iterable[FileRecord]:
     try:
         return read_source(spec, default_split=_DEFAULT_SPLITS[split])
     except ConfigError as error:  # say which of the two sources: one may be the task's default

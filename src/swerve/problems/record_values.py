@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from swerve.errors import ArtifactError, nearest
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.formats.typed_fields import as_number
 
 _CHARS_SHOWN = 60
 
 
-def has_value(record: Record, name: str) -> bool:
+def has_value(record: FileRecord, name: str) -> bool:
     """Whether a record has a field and it is not null."""
     return record.values.get(name) is not None
 
 
-def text_of(record: Record, *names: str) -> str:
+def text_of(record: FileRecord, *names: str) -> str:
     """Return the first of the named fields that the record has, a text that is not empty.
 
     Raises:
@@ -34,7 +34,7 @@ def text_of(record: Record, *names: str) -> str:
     return value
 
 
-def number_of(record: Record, name: str) -> float | None:
+def number_of(record: FileRecord, name: str) -> float | None:
     """Return a field that is a number, or a text that writes one; None where it is missing or null.
 
     Raises:
@@ -49,7 +49,7 @@ def number_of(record: Record, name: str) -> float | None:
     return number
 
 
-def list_of_texts(record: Record, name: str, clean: Callable[[str], str] = str.strip) -> tuple[str, ...]:
+def list_of_texts(record: FileRecord, name: str, clean: Callable[[str], str] = str.strip) -> tuple[str, ...]:
     """Return a field that is a text, a number or a list of them as distinct texts without the empty ones.
 
     Args:
@@ -98,7 +98,7 @@ def number_text(value: str | float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(value)
 
 
-def missing_field(record: Record, name: str, *, fix: str = "") -> ArtifactError:
+def missing_field(record: FileRecord, name: str, *, fix: str = "") -> ArtifactError:
     """Return the error that a record has no value for a field; `fix` says what to do."""
     state = "has no value for the field" if name in record.values else "has no field"
     return ArtifactError(

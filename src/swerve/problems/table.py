@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from swerve.artifacts.problem_records import is_problem_record, read_problem
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.countdown_rows import countdown_fields
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.family import problem_id
 from swerve.problems.knights.rows import row_problem
 from swerve.problems.reading import DataTask, ReadFamily
@@ -91,7 +91,7 @@ class Table(ReadFamily[TableTask]):
         """The task's policies of grading, with the absolute path of the reward file."""
         return self._grading
 
-    def problem(self, record: Record) -> Problem | None:
+    def problem(self, record: FileRecord) -> Problem | None:
         """Return a record as a problem; None: it has no gold answer (which a reward file need not have).
 
         Raises:
@@ -145,7 +145,7 @@ class Table(ReadFamily[TableTask]):
             metadata={name: value for name, value in record.values.items() if name not in used and value is not None},
         )
 
-    def _field(self, record: Record, name: str) -> str:
+    def _field(self, record: FileRecord, name: str) -> str:
         """Return the record's field for a field of a problem.
 
         Raises:
@@ -156,10 +156,10 @@ class Table(ReadFamily[TableTask]):
             raise missing_field(record, field, fix=f"; task.fields.{name} names it")
         return field
 
-    def _word(self, record: Record, name: str) -> str:
+    def _word(self, record: FileRecord, name: str) -> str:
         return next(iter(list_of_texts(record, self._field(record, name))), "")
 
-    def _id(self, record: Record, question: str) -> str:
+    def _id(self, record: FileRecord, question: str) -> str:
         named = self._word(record, "id") if "id" in self._task.fields else ""
         return named or problem_id(self.name, question)
 

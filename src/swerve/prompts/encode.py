@@ -21,7 +21,7 @@ from swerve.errors import ConfigError
 from swerve.prompts.templates import (
     NO_ARGUMENTS,
     TemplateArguments,
-    Turn,
+    TurnMarks,
     applied,
     as_response,
     completion_end,
@@ -75,7 +75,7 @@ def encode_prompts(
         ConfigError: the tokenizer has no token for a word of the question, or its chat template refuses the messages;
             one of the two reaches a limit of time or memory, or fails; a prompt has no tokens.
     """
-    turn = turn_of(tokenizer, arguments) if problems else Turn()
+    turn = turn_of(tokenizer, arguments) if problems else TurnMarks()
     try:
         question = partial(_encode_question, tokenizer, arguments, turn)
         encoded = each_bounded(tokenizer, question, problems, _lengths(problems))
@@ -95,7 +95,7 @@ def encode_prompts(
 
 
 def _encode_question(
-    tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: Turn, problem: Problem
+    tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: TurnMarks, problem: Problem
 ) -> list[int]:
     if tokenizer.chat_template:
         text = _through_template(tokenizer, arguments, cut_messages(tokenizer, problem), problem)
@@ -119,7 +119,7 @@ def prompt_texts(
     Raises:
         ConfigError: see `encode_prompts`.
     """
-    turn = turn_of(tokenizer, arguments) if any(problem.prefix for problem in problems) else Turn()
+    turn = turn_of(tokenizer, arguments) if any(problem.prefix for problem in problems) else TurnMarks()
     try:
         text = partial(_prompt_text, tokenizer, arguments, turn)
         return list(map(uncut, each_bounded(tokenizer, text, problems, _lengths(problems))))
@@ -127,7 +127,9 @@ def prompt_texts(
         raise prompt_failed(tokenizer, arguments, problems[: error.number + 1], error) from None
 
 
-def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: Turn, problem: Problem) -> str:
+def _prompt_text(
+    tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: TurnMarks, problem: Problem
+) -> str:
     if tokenizer.chat_template:
         messages = cut_messages(tokenizer, problem)
         return _through_template(tokenizer, arguments, messages, problem) + turn.unrepeated(problem.prefix)

@@ -126,7 +126,7 @@ _THOUGHT = ("<think>\n", "\n</think>\n\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnMarks:
     """What a chat template writes around an assistant's text."""
 
     after: tuple[int, ...] = ()
@@ -153,27 +153,27 @@ _USER, _ASSISTANT, _NEXT = "c2d0a9", "7be41f", "e90d35"
 """Texts that no template has of its own."""
 
 
-def turn_of(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments = NO_ARGUMENTS) -> Turn:
+def turn_of(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments = NO_ARGUMENTS) -> TurnMarks:
     """Return what the chat template writes around an assistant's text, as it renders two conversations.
 
     A template that fails or takes no such conversations says nothing: what it does to a prompt is said there.
     """
     if not tokenizer.chat_template:
-        return Turn()
+        return TurnMarks()
     key = (tokenizer.chat_template, arguments)
     known = getattr(tokenizer, _TURN, None)
     if known is None or known[0] != key:
         try:
             ((after, begun, gap, thought),) = call_each(partial(_turn, tokenizer), [arguments], shared_limits())
-            known = key, Turn(tuple(after), begun, gap, tuple(thought) or _THOUGHT)
+            known = key, TurnMarks(tuple(after), begun, gap, tuple(thought) or _THOUGHT)
         except BoundedCallError:
-            known = key, Turn()
+            known = key, TurnMarks()
         setattr(tokenizer, _TURN, known)
     return known[1]
 
 
 def _turn(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments) -> tuple[list[int], str, str, list[str]]:
-    """Return the fields of `Turn`; of the thought none where the template leaves it out."""
+    """Return the fields of `TurnMarks`; of the thought none where the template leaves it out."""
     asked = [("user", _USER), ("assistant", _ASSISTANT)]
     last = rendered(tokenizer, arguments, asked, add_generation_prompt=False)
     prompt = rendered(tokenizer, arguments, asked[:1]).rpartition(_USER)[2]

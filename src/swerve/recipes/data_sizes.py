@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from swerve.config.curricula import StageFilter
 from swerve.config.recipe import Config
-from swerve.config.stages import DistillStage, RlStage, SftStage
+from swerve.config.stages import DistillStage, RlStage
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ConfigError
 from swerve.problems import load_family
 from swerve.problems.data_specs import parse_spec
 from swerve.problems.held_out import held_out_of
 from swerve.problems.learned import read_learned
+from swerve.problems.task import SingleTask
 from swerve.seeds import derive_seed
 
 _ROWS_ON_HUB = {"train@openai/gsm8k:main": 7473}
@@ -38,9 +40,10 @@ def data_sizes(config: Config, *, asks_hub: bool = True) -> dict[str, int]:
 def _size(stage: SftStage | RlStage | DistillStage, config: Config, asks_hub: bool) -> int | None:
     # What is on the hub need not be asked for where its size is published and all of it is meant.
     data = stage.data if isinstance(stage, SftStage) else ()
-    specs = data or getattr(config.task, "train", ())
+    specs = data or config.task.train_sources
     if not asks_hub and any(parse_spec(spec).is_on_hub for spec in specs):
-        is_whole = stage.where == StageFilter() and getattr(config.task, "num_train", None) is None
+        is_all = isinstance(config.task, SingleTask) and config.task.num_train is None
+        is_whole = is_all and stage.where == StageFilter()
         if data or not is_whole or not all(spec in _ROWS_ON_HUB for spec in specs):
             return None
         return sum(_ROWS_ON_HUB[spec] for spec in specs)

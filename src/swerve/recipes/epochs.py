@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from swerve.config.recipe import Config
-from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
+from swerve.config.stage_base import Counted
+from swerve.config.stages import DistillStage, RlStage, StageConfig
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ConfigError
 
 
@@ -49,12 +51,11 @@ def stage_sizes(config: Config) -> list[dict[str, Any]]:
     """
     sizes: list[dict[str, Any]] = []
     for stage in config.stages:
-        if getattr(stage, "epochs", None) is not None:
+        if isinstance(stage, Counted) and stage.epochs is not None:
             sizes.append({"stage": stage.label, "steps": None, "completions": None, "tokens": None})
             continue
         # Completions of pairs or of rejection are sampled once, those of RL and distillation at each step.
-        prompts = getattr(stage, "num_prompts", 0) or getattr(stage, "max_prompts", 0)
-        completions = prompts * getattr(stage, "samples_per_prompt", 0)
+        completions = stage.num_sampled_before
         if isinstance(stage, RlStage | DistillStage):
             phases = stage.phases if isinstance(stage, RlStage) else ()
             for steps, own in [(phase.steps, phase.own) for phase in phases] or [(stage.steps, {})]:

@@ -70,7 +70,7 @@ def _read_file(path: Path) -> str:
         raise ConfigError(f"{path}:{line}: not UTF-8 text") from None
 
 
-def read_source(source: str | Path, use: RecipeUse) -> tuple[str, str]:
+def read_recipe_text(source: str | Path, use: RecipeUse) -> tuple[str, str]:
     """Return what messages call a recipe, given by a shipped one's name or its path, and its text.
 
     Raises:

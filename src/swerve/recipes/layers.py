@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from swerve.errors import ConfigError, nearest
-from swerve.recipes.files import RecipeUse, read_source
+from swerve.recipes.files import RecipeUse, read_recipe_text
 from swerve.recipes.schema import Origin, expand_shorthand
 from swerve.recipes.yaml_lines import KeyPath, YamlDocument, parse_yaml
 
@@ -195,7 +195,7 @@ def read_layers(
         ConfigError: a file cannot be read, recipes extend one another in a circle, or profiles are no mappings.
     """
     try:
-        name, text = read_source(source, use)
+        name, text = read_recipe_text(source, use)
     except ConfigError as error:
         raise ConfigError(f"{place}{error}") from None
     if (identity := os.path.realpath(source)) in children:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swerve.report.draw.figures import FORMATS, Drawing, Look, Panel, curves_panel, write_figures
+from swerve.report.draw.figures import FORMATS, Drawing, Look, Panel, plot_panel, write_figures
+from swerve.report.draw.plots import drawn
 from swerve.report.rows import SIGNED, Curves, Rows
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ def _tables(groups: Sequence[Record]) -> Iterator[Rows]:
 def _panel(rows: Rows) -> Panel:
     """Return the panel of a table; beyond 1 its axis is logarithmic, but that of cosines."""
     (plot,) = rows.plots
-    assert isinstance(plot, Curves)
-    panel = curves_panel(rows, plot)
+    panel = plot_panel(drawn(rows, plot))
 
     def draw(axes: Axes, width: float) -> Sequence[Any]:
         handles = panel.draw(axes, width)

@@ -21,7 +21,8 @@ from swerve.report.cells import MISSING, codes
 from swerve.report.read import ProbeTables
 
 COLUMNS = ("js", "kl_forward", "kl_reverse", "entropy", "logprob")
-"""Of each model, in the order of a block; the first three are divergences from the reference."""
+"""Of each model, in the order of a block, nats: three divergences from the reference, then what is 0 or more of each
+model, or below 0 where the name begins with `logprob`."""
 TOP = 0.995
 """Share of the tokens that is lighter than the darkest shade: a spike or two in a rollout are the darkest."""
 _MAX_TOPS = 250_000
@@ -35,7 +36,8 @@ class Layout:
         summary: of the probe.
         models: the reference, then the checkpoints.
         starts: tokens before each rollout; one entry more than there are rollouts.
-        columns: `[columns, models, tokens]`: codes of `COLUMNS`.
+        names: those of `COLUMNS` that the table has; an earlier one lacks the later.
+        columns: `[columns, models, tokens]`: codes of these.
         ranks: `[models, tokens]`; 0: not measured.
         heights: the headline divergence of the final checkpoint, by tokens; NaN: not measured.
         largest: end of the colour scale of each divergence, the same for all rollouts and checkpoints: what the share
@@ -57,10 +59,11 @@ class Layout:
 
         # The reference's own columns are in every row; its divergence from itself is 0.
         of_final = where(table, "checkpoint", summary.final)
-        self.columns = np.full((len(COLUMNS), *self.ranks.shape), MISSING, dtype=np.uint16)
+        self.names = [name for name in COLUMNS if table[name].null_count < len(table)]
+        self.columns = np.full((len(self.names), *self.ranks.shape), MISSING, dtype=np.uint16)
         self.largest: dict[str, float] = {}
-        for column, name in zip(self.columns, COLUMNS, strict=True):
-            sign = -1 if name == "logprob" else 1
+        for column, name in zip(self.columns, self.names, strict=True):
+            sign = -1 if name.startswith("logprob") else 1
             values = sign * table[name].to_numpy()
             column[model, token] = codes(values)
             if name in DIVERGENCE_NAMES:

@@ -110,11 +110,13 @@ def render(page: Page) -> str:
     shown = [verdict.rows for verdict in page.verdicts if verdict.rows is not None]
     folds = [*page.folds, *(verdict.fold for verdict in page.verdicts if verdict.fold is not None)]
     shown += [part for fold in folds for part in fold.parts if isinstance(part, Rows)]
+    picture = None if page.rollouts is None else page.rollouts.raster
+    known = () if picture is None else picture.evidence
     said: list[object] = [page.sentence, *page.verdicts, *(line for each in page.verdicts for line, _ in each.lines)]
     said += [sentence for fold in folds for sentence in fold.sentences]
     data = {
         "csv": {rows.id: csv_text(rows.records) for rows in shown},
-        "evidence": {evidence.id: evidence.packed for evidence in evidence_of(*said)},
+        "evidence": {evidence.id: evidence.packed for evidence in (*known, *evidence_of(*said))},
         "words": dict(page.words),
         "rollouts": None if page.rollouts is None else page.rollouts.index,
     }

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_claims import NULL_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.cells import MISSING, values_of
-from swerve.report.layout import COLUMNS, Layout
+from swerve.report.evidence import Evidence
+from swerve.report.layout import Layout
 from swerve.text import count, counted, number, percent
 
 _MOST_PANELS = 4
@@ -47,6 +48,8 @@ class Raster:
     """What the page's script needs to find the token of a cell."""
     is_fine: bool
     """Whether it has more cells than it is given pixels."""
+    evidence: tuple[Evidence, ...] = ()
+    """The rows that the numbers were made of."""
 
 
 def draw_raster(layout: Layout, listed: Sequence[Mapping[str, Any]], steps: Mapping[str, str]) -> Raster | None:
@@ -143,7 +146,7 @@ def _shades(
     name = layout.summary.divergence
     shares = np.nan_to_num(values_of(np.arange(MISSING + 1)) / layout.largest[name])
     shade_of = np.rint(_SHADES * np.sqrt(np.clip(shares, 0, 1))).astype(np.uint8)
-    of_tokens = shade_of[layout.columns[COLUMNS.index(name), layout.models.index(label)]]
+    of_tokens = shade_of[layout.columns[layout.names.index(name), layout.models.index(label)]]
     shades = np.where(first >= 0, of_tokens[starts[:, None] + np.maximum(first, 0)], 0)
 
     if ends is None:

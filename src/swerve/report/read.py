@@ -15,11 +15,12 @@ from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.model_words import model_words
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA, response_schema
-from swerve.artifacts.responses import Response, by_problem, read_responses
+from swerve.artifacts.responses import Response, by_problem, read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     CROSS_SAMPLES_SCHEMA,
     INTERVENTIONS_SCHEMA,
+    LATER_COLUMNS,
     SPIKES_SCHEMA,
     TOKENS_SCHEMA,
     TOPK_SCHEMA,
@@ -323,7 +324,7 @@ def _faults(tables: ProbeTables, reference: str) -> Iterator[tuple[str, str]]:
     num_tokens = lengths.to_numpy()
     for name in ("tokens", "topk", "spikes", "interventions"):
         table: pa.Table = getattr(tables, name)
-        if any(column.null_count for column in table.columns):
+        if any(table[column].null_count for column in set(table.column_names) - LATER_COLUMNS):
             yield name, "a row lacks a value"
         number, position = table["sequence_id"].to_numpy(), table["position"].to_numpy()
         is_known = (number >= 0) & (number < len(num_tokens)) & (position >= 0)
@@ -349,4 +350,4 @@ def _responses(run: RunDirectory, evaluation: Evaluation, *columns: str) -> list
     """Return what some columns of an evaluation's table say; nothing where it is not there."""
     path = run.path / "eval" / f"{evaluation.file_name}.parquet"
     known = response_schema("problem_id", "temperature", *columns)
-    return read_responses(path, known) if path.is_file() else []
+    return read_response_table(path, known) if path.is_file() else []

@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,9 +22,9 @@ from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import Response
 from swerve.report.cells import HIGHEST, LOWEST, MISSING, differences, planes
+from swerve.report.evidence import Evidence, Figure
 from swerve.report.format import joined_digits
 from swerve.report.layout import (
-    COLUMNS,
     Layout,
     Words,
     forced_tokens,
@@ -35,7 +35,9 @@ from swerve.report.layout import (
 from swerve.report.names import population_title
 from swerve.report.raster import Raster, draw_raster
 from swerve.report.read import ProbeTables, ReportInputs
-from swerve.text import counted
+from swerve.report.run_evidence import swap_evidence
+from swerve.report.token_evidence import top_evidence
+from swerve.text import counted, percent
 
 MAX_CELLS = 1_000_000
 """Most tokens x checkpoints inside a page (7 to 12 bytes each); the first rollout is always there."""
@@ -86,6 +88,8 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
     hero, why = _hero(listed, inputs.final_completions, populations[0]["title"], summary)
     axis = _axis(inputs, layout.models[1:])
     raster = draw_raster(layout, listed, {each["label"]: each["name"] for each in axis})
+    if raster is not None and raster.figures:
+        raster = replace(raster, evidence=tuple(_behind(inputs, summary)))
     index = {
         "reference": summary.reference,
         "final": summary.final,
@@ -93,7 +97,7 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
         "divergence": summary.divergence,
         "divergences": list(DIVERGENCE_NAMES.items()),
         "top": layout.largest,
-        "columns": COLUMNS,
+        "columns": layout.names,
         "codes": {"lowest": LOWEST, "highest": HIGHEST, "missing": MISSING},
         "words": rollouts.words.texts,
         "categories": layout.categories,
@@ -105,6 +109,21 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
     }
     blobs = tuple(base64.b64encode(rollouts.encode(number)).decode() for number in range(num_held))
     return Payload(index=index, blobs=blobs, encode=rollouts.encode, raster=raster)
+
+
+def _behind(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Evidence]:
+    """Yield the rows of the figures below the picture."""
+    claim, swaps = summary.claim("top", "first_wrong"), summary.spike_swaps
+    if claim is not None:
+        columns = {"here": "divergence on it", "by chance": "chance on it", "by entropy": "entropy on it"}
+        means = (Figure(name=name, statistic="mean", columns=(of,), write=percent) for name, of in columns.items())
+        yield from filter(None, [top_evidence(inputs, claim, *means)])
+    if swaps is not None:
+        arms = (swaps.reference, swaps.checkpoint, swaps.alternative)
+        names = zip(("own token", f"token of {summary.final}", "other token"), arms, strict=True)
+        known = (name for name, arm in names if arm.success is not None)
+        means = (Figure(name=f"right after the {of}", statistic="mean", columns=(of,), write=percent) for of in known)
+        yield from filter(None, [swap_evidence(inputs, *means)])
 
 
 def _axis(inputs: ReportInputs, labels: Sequence[str]) -> list[dict[str, str]]:

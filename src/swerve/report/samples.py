@@ -13,7 +13,7 @@ from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import Samples, StoredSamples
 from swerve.behaviours.measures import ProblemValues
 from swerve.config.recipe import ReportConfig
-from swerve.formats.comparison_table import notes
+from swerve.formats.comparison_table import comparison_notes
 from swerve.report.evidence import Evidence, Figure, Sentence
 from swerve.report.page import Fold, Page, Texts, Verdict, measured_folds, render
 from swerve.report.provenance import samples_provenance
@@ -65,7 +65,7 @@ def samples_page(comparison: Comparison, files: Sequence[Samples], *, options: R
         lead=_lead(files),
         heading="What the samples show",
         verdicts=tuple(_verdicts(comparison, headlines, files, values)),
-        caution=" ".join(notes(comparison)[1:]),
+        caution=" ".join(comparison_notes(comparison)[1:]),
         folds=measured_folds(*_folds(comparison, files)),
         date=facts.date,
         provenance=facts.line,

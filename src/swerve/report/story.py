@@ -12,7 +12,8 @@ from swerve.report.format import FEW, answers_word, joined_digits
 from swerve.report.names import divergence_name, population_title
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
-from swerve.report.run_evidence import divergence_evidence, paired_evidence
+from swerve.report.run_evidence import paired_evidence
+from swerve.report.token_evidence import divergence_evidence
 from swerve.report.topics.outcome import Accuracies, accuracies
 from swerve.report.topics.training_curves import training_ends
 from swerve.report.verdicts.accuracy import accuracy
@@ -144,7 +145,7 @@ def _planted(inputs: ReportInputs) -> str:
     if len(wrong) < len(ends):
         return start
     before, after = (f"{percent(share)} at `{each.checkpoint}`" for share, each in wrong)
-    return f"{start}Answers with a wrong step: {before}, {after}. "
+    return f"{start}Greedy answers with a wrong step: {before}, {after}. "
 
 
 def verdicts(inputs: ReportInputs) -> Iterator[Verdict]:

@@ -23,6 +23,7 @@ from swerve.report.study_rows import (
     variants_rows,
 )
 from swerve.report.study_sentences import alike, design_words, headline, verdicts
+from swerve.report.study_tokens import tokens_rows
 from swerve.text import counted, listed, sentence_case
 
 
@@ -94,7 +95,7 @@ def _folds(study: Study, links: Mapping[str, str]) -> Iterator[Fold]:
         ("measures", "What else is different?", "every measure", [measures_rows(study), *others]),
         ("kinds", "On which problems?", "accuracy by kind", [kinds_rows(study)]),
         ("expected", "Is it as was found elsewhere?", "expected trends", [trends_rows(study)]),
-        ("training", "Over training", "each metric by step", list(curves_rows(study))),
+        ("training", "Over training", "each metric by step", [*curves_rows(study), *tokens_rows(study)]),
         ("runs", "What became of the runs?", "state, collapse, directory", [runs_rows(study, links)]),
     ):
         sentences = design_words(study) if id == "design" else ()
@@ -139,5 +140,5 @@ def write_study_figures(
 
 def study_drawings(study: Study) -> dict[str, Drawing]:
     """Return the figures of a study by name: `study_comparison`, `study_settings`, and a curve of each metric."""
-    drawings = map(rows_drawing, (outcome_rows(study), *curves_rows(study)))
+    drawings = map(rows_drawing, (outcome_rows(study), *curves_rows(study), *tokens_rows(study)))
     return {drawing.name: drawing for drawing in drawings if drawing.panels}

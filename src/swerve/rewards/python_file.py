@@ -15,7 +15,7 @@ from swerve.artifacts.files import regular_file
 from swerve.errors import ConfigError
 from swerve.recipes.custom import run_source
 from swerve.rewards.messages import grader_failed
-from swerve.sandbox.wire import describe
+from swerve.sandbox.wire import error_line
 from swerve.types import Problem, Reward, RewardStatus
 
 _FUNCTION = "reward"
@@ -62,7 +62,7 @@ def _reward_function(problem: Problem) -> RewardFunction | Reward:
     try:
         source = Path(path).read_bytes()
     except (OSError, ValueError) as error:
-        return grader_failed(f"reward file {path}: {describe(error)}")
+        return grader_failed(f"reward file {path}: {error_line(error)}")
     if path not in _loaded or _loaded[path][0] != source:
         _loaded[path] = source, _load(path, source, problem)
     return _loaded[path][1]
@@ -89,7 +89,7 @@ def _failed(error: Exception, problem: Problem) -> Reward:
     path = str(problem.grading["file"])
     lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename == path]
     place = f"{Path(path).name}:{lines[-1]}: " if lines else f"{Path(path).name}: "
-    return grader_failed(place + describe(error))
+    return grader_failed(place + error_line(error))
 
 
 def _reward_from(returned: object) -> Reward:
@@ -155,7 +155,7 @@ def check_reward_file(path: Path | str) -> None:
     except SyntaxError as error:
         raise ConfigError(f"{path}:{error.lineno or 1}: not valid Python: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError(f"{path}: not valid Python: {describe(error)}") from error
+        raise ConfigError(f"{path}: not valid Python: {error_line(error)}") from error
     if not any(name.get_name() == _FUNCTION and (name.is_assigned() or name.is_imported()) for name in names):
         raise ConfigError(f"{path}: no function '{_FUNCTION}'; write one: def {_FUNCTION}(problem, text): ...")
 

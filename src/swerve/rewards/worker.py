@@ -37,7 +37,7 @@ KEEP, RETIRE = b"K", b"R"
 _PREPARE_CPU_SECONDS = 60.0
 
 
-def serve(requests: int, replies: int, worker_pid: int, *, limits: GraderLimits, confined: bool) -> None:
+def answer_requests(requests: int, replies: int, worker_pid: int, *, limits: GraderLimits, confined: bool) -> None:
     """Answer requests until the pipe ends or memory was exhausted.
 
     Args:
@@ -53,7 +53,7 @@ def serve(requests: int, replies: int, worker_pid: int, *, limits: GraderLimits,
         try:
             confinement.set_process_limits(limits, confined=confined)
         except (OSError, ValueError) as error:  # no answer's fault
-            fault = messages.Fault(f"the process of a grader cannot be limited: {wire.describe(error)}")
+            fault = messages.Fault(f"the process of a grader cannot be limited: {wire.error_line(error)}")
             wire.write_all(replies, wire.frame(RETIRE + messages.encode_reply(fault)))
             return
         guard = confinement.confine() if confined else None
@@ -71,12 +71,12 @@ def _answer(request: bytes, limits: GraderLimits, guard: Confinement | None) -> 
             from sympy.core.random import seed
 
             seed(0)
-    reply = judge(GRADERS[messages.grader_of(request)], problem, text, limits)
+    reply = verdict_of(GRADERS[messages.grader_of(request)], problem, text, limits)
     violation = guard.take_violation() if guard is not None else None
     return messages.grader_failed(violation) if violation else reply
 
 
-def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits) -> messages.Reply:
+def verdict_of(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits) -> messages.Reply:
     """Return what a grader says of a text; the process is killed where it takes more CPU time than the limit.
 
     Raises:
@@ -100,7 +100,7 @@ def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits)
     except BaseException as error:
         if isinstance(error, ValueError) and "integer string conversion" in str(error):
             return messages.limit_reached(f"limit of {sys.get_int_max_str_digits()} digits of a written integer")
-        return messages.grader_failed(wire.describe(error))
+        return messages.grader_failed(wire.error_line(error))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -152,7 +152,7 @@ class Worker:
             try:
                 _load(entry)
             except Exception as error:
-                return messages.Fault(f"the grader '{name}' cannot be loaded: {wire.describe(error)}")
+                return messages.Fault(f"the grader '{name}' cannot be loaded: {wire.error_line(error)}")
             self._loaded.add(name)
             self._end_child(entry.confined)
         child = self._child(entry.confined)
@@ -169,7 +169,7 @@ class Worker:
             self._end_child(confined)
             siblings = [number for other in self._children.values() for number in (other.requests, other.replies)]
             child = self._children[confined] = Child(
-                partial(serve, limits=self._limits, confined=confined),
+                partial(answer_requests, limits=self._limits, confined=confined),
                 not_inherited=(self._requests, self._replies, *siblings),
             )
         child.num_served += 1

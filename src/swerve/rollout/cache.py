@@ -23,7 +23,7 @@ _KEEPS_ALL = "swerve_keeps_every_position"
 """Attribute of a model; see `keep_every_position`."""
 
 
-def is_plain(cache: Cache) -> bool:
+def is_croppable(cache: Cache) -> bool:
     """Whether all layers keep the keys and values of every position, so that the cache can be cut at any."""
     return all(type(layer) is GrowingLayer for layer in cache.layers)
 

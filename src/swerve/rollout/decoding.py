@@ -23,7 +23,7 @@ from swerve.rollout.cache import (
     cache_argument,
     cache_bytes,
     growing_cache,
-    is_plain,
+    is_croppable,
 )
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.one_token import OneTokenForward
@@ -141,7 +141,7 @@ class Decoding:
         self.lines: Int[Tensor, " B"] = torch.tensor([distinct[key] for key in keys], device=model.device)
         """Which line each row is."""
         self._shares = len(distinct) < len(keys)
-        if self._shares and not is_plain(self._cache):
+        if self._shares and not is_croppable(self._cache):
             self._take(self.lines)
             self.logits, self._shares = self.row_logits, False
             self.lines = torch.arange(len(keys), device=model.device)
@@ -204,7 +204,7 @@ class Decoding:
     def _take(self, lines: Int[Tensor, " K"]) -> None:
         """Keep these lines, and of a plain cache the columns that they have tokens in."""
         positions = self._positions[lines]
-        unused = self._columns - int(positions.max()) if is_plain(self._cache) else 0
+        unused = self._columns - int(positions.max()) if is_croppable(self._cache) else 0
         self._columns -= unused
         self._place(positions)
         layers: Any = self._cache.layers
@@ -229,7 +229,7 @@ class Decoding:
     def _step(self, ids: Int[Tensor, " L"]) -> None:
         positions = self._positions
         self._columns, self._positions = self._columns + 1, positions + 1
-        if not (self._one_token.usable and is_plain(self._cache)):
+        if not (self._one_token.usable and is_croppable(self._cache)):
             self.logits = self._own_pass(ids[:, None], positions)
         elif self._one_token.checked:
             self.logits = self._one_token(ids, positions, self._cache, self._is_token)
@@ -359,7 +359,7 @@ class Drawn(NamedTuple):
     """Of the distributions that the tokens were drawn from, nats; zeros where they were not asked for."""
 
 
-def sample(
+def sample_tokens(
     logits: Float[Tensor, "L V"],
     lines: Int[Tensor, " B"],
     uniforms: Float[Tensor, " B"],
@@ -377,7 +377,7 @@ def sample(
         with_entropy: whether the entropies are asked for.
 
     >>> uniforms = torch.tensor([0.1, 0.8], dtype=torch.float64)
-    >>> drawn = sample(torch.zeros(1, 4), torch.tensor([0, 0]), uniforms, 1.0, with_entropy=True)
+    >>> drawn = sample_tokens(torch.zeros(1, 4), torch.tensor([0, 0]), uniforms, 1.0, with_entropy=True)
     >>> drawn.ids.tolist(), *([round(value, 6) for value in values.tolist()] for values in drawn[1:])
     ([0, 3], [-1.386294, -1.386294], [1.386294, 1.386294])
     """
@@ -386,7 +386,7 @@ def sample(
         split = zip(lines.split(rows), uniforms.split(rows), strict=True)
         own = torch.arange(rows, device=lines.device)
         parts = [
-            sample(logits[some], own[: len(some)], draws, temperature, with_entropy=with_entropy)
+            sample_tokens(logits[some], own[: len(some)], draws, temperature, with_entropy=with_entropy)
             for some, draws in split
         ]
         return Drawn(*map(torch.cat, zip(*parts, strict=True)))

@@ -9,20 +9,20 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrain
 
 from swerve.errors import ConfigError
 from swerve.models.trial import OTHER_LOGITS, Trial, close, fault_of, forms_logits, pads, passes
-from swerve.rollout.cache import growing_cache, is_plain, keep_every_position, takes_no_cache
+from swerve.rollout.cache import growing_cache, is_croppable, keep_every_position, takes_no_cache
 from swerve.rollout.decoding import Decoding, PrefixCache
 
 
 def check_decoding(model: PreTrainedModel) -> None:
-    """Check that a model can be sampled from, and choose how its cache is kept; see `check_samples`.
+    """Check that a model can be sampled from, and choose how its cache is kept; see `check_architecture`.
 
     Raises:
         ConfigError: it cannot.
     """
-    keep_every_position(model, check_samples(model.config))
+    keep_every_position(model, check_architecture(model.config))
 
 
-def check_samples(config: PreTrainedConfig) -> bool:
+def check_architecture(config: PreTrainedConfig) -> bool:
     """Check that token by token, in padded rows, models of an architecture give the logits of whole texts.
 
     Returns whether they do so only with the keys and values of every position, which their configuration would drop.
@@ -58,7 +58,7 @@ def _decodes(trial: Trial) -> bool:
         return True
     prompts = [text[:-num_added] for text in (*texts, texts[1])]
     prefixes = None
-    if is_plain(growing_cache(model)):  # the engine takes what prompts begin with from such caches
+    if is_croppable(growing_cache(model)):  # the engine takes what prompts begin with from such caches
         prefixes = PrefixCache(model, [prompt[:-1] for prompt in prompts[:2]], {0: 0, 1: 1}, pad_id=0)
     return all(
         _continues(trial, Decoding(model, prompts, pad_id=0, keys=[0, 1, 1], prefixes=begun), num_added)

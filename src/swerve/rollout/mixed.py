@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from swerve.config.probe import SwapSelector
 from swerve.functional.divergence import divergence_stats
 from swerve.positions import angles_of, forget_lengths
-from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_draws, sample
+from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_draws, sample_tokens
 from swerve.rollout.engine import SamplingParams, check_request
 from swerve.seeds import derive_seed
 from swerve.types import FinishReason
@@ -42,7 +42,7 @@ class MixedCompletion:
     """Scores of the selectors that were to be recorded, one per token."""
 
 
-def selector_scores(
+def scores_of_logits(
     base_logits: Float[Tensor, "B V"],
     other_logits: Float[Tensor, "B V"],
     ids: Int[Tensor, " B"],
@@ -74,7 +74,7 @@ def selector_scores(
     Raises:
         ValueError: a row is not a distribution.
 
-    >>> scores = selector_scores(
+    >>> scores = scores_of_logits(
     ...     torch.tensor([[0.5, 0.5]]).log(),
     ...     torch.tensor([[0.25, 0.75]]).log(),
     ...     torch.tensor([0]),
@@ -127,7 +127,7 @@ def generate_mixed(
         other: of the same tokenizer.
         prompts: token ids, at least one each.
         params: how to sample; scores are at temperature 1 whatever the temperature.
-        selector: see `selector_scores`.
+        selector: see `scores_of_logits`.
         threshold: of the selector's score.
         checkpoint: which of the two is P in `kl_forward` and `kl_reverse`.
         seeds: one per prompt.
@@ -196,8 +196,8 @@ def _mixed_rows(
         active = growing.active
         base, other = (state.row_logits.to(device) for state in states)
         lines, draws = torch.arange(len(active), device=device), uniforms[active, position]
-        own, theirs = (sample(logits, lines, draws, params.temperature).ids for logits in (base, other))
-        scores = selector_scores(base, other, own, checkpoint=checkpoint, random=swap_draws[active, position])
+        own, theirs = (sample_tokens(logits, lines, draws, params.temperature).ids for logits in (base, other))
+        scores = scores_of_logits(base, other, own, checkpoint=checkpoint, random=swap_draws[active, position])
         fires = scores[selector] > threshold
         taken = torch.where(fires, theirs, own)
         swapped[active, position] = fires

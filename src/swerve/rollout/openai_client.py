@@ -26,8 +26,8 @@ from swerve.rollout.server_client import (
     UnreachableError,
     answer_bytes,
     ask,
+    excerpt,
     listed_models,
-    quoted,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def read_text(answer: Any) -> ServedText:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place}: {first['msg'].lower()}, in {quoted(answer)!r}") from None
+        raise ValueError(f"{place}: {first['msg'].lower()}, in {excerpt(answer)!r}") from None
     (choice,) = known.choices
     message, dropped = read_message({**(choice.message or {"content": choice.text}), "role": "assistant"})
 

@@ -170,14 +170,14 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
     Raises:
         ConfigError: vLLM does not have the model's attention on a CPU.
     """
-    from swerve.models.model_folder import load_config, load_tokenizer
+    from swerve.models.model_folder import load_model_config, load_tokenizer
     from swerve.positions import max_sampled
     from swerve.problems import load_family
     from swerve.prompts.encode import encode_prompts
     from swerve.prompts.templates import template_arguments
     from swerve.seeds import derive_seed
 
-    shape = load_config(model)
+    shape = load_model_config(model)
     size = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     if on_cpu and size not in _CPU_HEAD_SIZES:
         raise ConfigError(

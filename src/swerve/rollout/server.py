@@ -18,8 +18,8 @@ from swerve.rollout.server_client import (
     UnreachableError,
     answer_bytes,
     ask,
+    excerpt,
     listed_models,
-    quoted,
 )
 from swerve.types import Completion
 
@@ -244,7 +244,7 @@ class Server(ABC):
     def _checked(self, request: Request, ids: list[int], logprobs: list[float], reason: str) -> Completion:
         """Return a completion, if it is one of the request."""
         if reason not in ("stop", "length"):
-            raise UnreachableError(f"it ended a completion ({quoted(reason)})")
+            raise UnreachableError(f"it ended a completion ({excerpt(reason)})")
         params, budget = request.params, request.budget
         try:
             return served_completion(

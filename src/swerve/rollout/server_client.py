@@ -190,7 +190,7 @@ async def ask(
     text = content.decode(errors="replace")
     if not answer.is_success:
         place = answer.headers.get("Location", "")
-        said = f"a redirect to {quoted(place)!r}" if place else _message(text)
+        said = f"a redirect to {excerpt(place)!r}" if place else _message(text)
         if answer.status_code in (401, 403) and key and "Authorization" not in headers:
             said += f"; {key_name} is sent over https, or to this machine, only"
         message = f"{what} was answered with {answer.status_code} ({said})"
@@ -206,9 +206,9 @@ def _parsed(text: str, what: str) -> Any:
     except RecursionError:
         raise EngineError(f"{what} was answered with JSON that is nested too deep; {_WHAT_SERVER}") from None
     except json.JSONDecodeError:
-        raise EngineError(f"{what} was answered with {quoted(text)!r}, which is not JSON; {_WHAT_SERVER}") from None
+        raise EngineError(f"{what} was answered with {excerpt(text)!r}, which is not JSON; {_WHAT_SERVER}") from None
     except ValueError as error:
-        raise EngineError(f"{what} was answered with what is no JSON: {quoted(error)}; {_WHAT_SERVER}") from None
+        raise EngineError(f"{what} was answered with what is no JSON: {excerpt(error)}; {_WHAT_SERVER}") from None
 
 
 def _seconds(text: str) -> float:
@@ -249,7 +249,7 @@ def _said(error: BaseException) -> str:
     return redacted(str(error), quoted=True).lower() or type(error).__name__
 
 
-def quoted(said: object) -> str:
+def excerpt(said: object) -> str:
     """Return the beginning of what a server said, for a message: it may repeat the key."""
     return redacted(str(said), quoted=True)[:_SHOWN]
 
@@ -261,7 +261,7 @@ def _message(text: str) -> str:
         while isinstance(said, Mapping) and ("error" in said or "message" in said):
             said = said.get("error", said.get("message"))
         text = str(said)
-    return quoted(" ".join(redacted(text, quoted=True).split())) or "without a word"
+    return excerpt(" ".join(redacted(text, quoted=True).split())) or "without a word"
 
 
 async def own_address(url: str) -> str:

@@ -22,10 +22,10 @@ from swerve.interruption import asked_to_stop
 from swerve.models.adapter import whole_tensors
 from swerve.models.head import model_head, padding_ids
 from swerve.models.model_folder import stored_tensors
-from swerve.models.shards import tensors_digest
+from swerve.models.weight_shards import tensors_digest
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
 from swerve.rollout.server import FAILED, LOADING, UNNAMED, Request, Server
-from swerve.rollout.server_client import Network, RefusedError, UnreachableError, own_address, quoted, side_by_side
+from swerve.rollout.server_client import Network, RefusedError, UnreachableError, excerpt, own_address, side_by_side
 from swerve.rollout.sglang_protocol import SglangServer
 from swerve.rollout.sync import OWN_PARAMS, check_own_weights, own_prompt
 from swerve.rollout.vllm_protocol import VllmServer, check_transfer, check_transfers, transfer_weights
@@ -303,7 +303,7 @@ class ServerEngine(Engine):
         name = self._config.served_model or next(iter(info.models), "")
         if name not in info.models:
             raise EngineError(
-                f"{server.url} serves {quoted(', '.join(info.models)) or 'no model'}"
+                f"{server.url} serves {excerpt(', '.join(info.models)) or 'no model'}"
                 + (f", not {name}; rollout.engine.served_model is to be one of these" if name else "")
             )
         if self._transfers:
@@ -370,8 +370,8 @@ class ServerEngine(Engine):
                 with suppress(UnreachableError, EngineError):
                     await server.set_weights_label(FAILED)
                 raise EngineError(
-                    f"{server.url}: weights could not be transferred to it ({quoted(said_by(error))}); start it again, "
-                    "and continue with --resume"
+                    f"{server.url}: weights could not be transferred to it ({excerpt(said_by(error))}); start it "
+                    "again, and continue with --resume"
                 ) from error
 
     async def _probe(self, server: Server) -> None:
@@ -432,7 +432,7 @@ class ServerEngine(Engine):
             raise UnreachableError("it was started again")
         if others:
             raise EngineError(
-                f"{server.url} was given the weights {quoted(', '.join(sorted(others)))} by somebody else while it "
+                f"{server.url} was given the weights {excerpt(', '.join(sorted(others)))} by somebody else while it "
                 f"sampled with {self.label}; give each run servers of its own"
             )
 

@@ -87,7 +87,7 @@ class SyncReport:
     max_difference: float | None = None
 
 
-def check_prompts(problems: Sequence[Sequence[int]], *, num_prompts: int, longest: int) -> list[list[int]]:
+def trial_prompts(problems: Sequence[Sequence[int]], *, num_prompts: int, longest: int) -> list[list[int]]:
     """Return prompts for `EngineCheck`, the same at every call: one long one after the first problems' prompts.
 
     The long one has the problems' prompts one after the other, so that it fills a block of a prefix cache.
@@ -97,7 +97,7 @@ def check_prompts(problems: Sequence[Sequence[int]], *, num_prompts: int, longes
         num_prompts: how many to return; it may be 0.
         longest: tokens of the long one; others that are longer keep their end.
 
-    >>> check_prompts([[1, 2, 3], [1, 4]], num_prompts=2, longest=7)
+    >>> trial_prompts([[1, 2, 3], [1, 4]], num_prompts=2, longest=7)
     [[1, 2, 3], [1, 2, 3, 1, 4, 1, 2]]
     """
     if not num_prompts:
@@ -123,7 +123,7 @@ class EngineCheck:
 
         Args:
             teacher_forced: the trainer's side, with the weights as they are when it is called.
-            prompts: of `check_prompts`; empty: only what is sampled for training is looked at.
+            prompts: of `trial_prompts`; empty: only what is sampled for training is looked at.
             bound: of the largest difference, nats.
             num_tokens: sampled after each prompt.
             vocab_size: ids are below it.

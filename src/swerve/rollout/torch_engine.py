@@ -15,8 +15,16 @@ import torch
 from transformers import PreTrainedModel
 
 from swerve.positions import angles_of, forget_lengths
-from swerve.rollout.cache import cache_bytes_per_token, free_memory, growing_cache, is_plain
-from swerve.rollout.decoding import COMPACTION_SHARE, Decoding, GrowingRows, PrefixCache, evaluating, row_draws, sample
+from swerve.rollout.cache import cache_bytes_per_token, free_memory, growing_cache, is_croppable
+from swerve.rollout.decoding import (
+    COMPACTION_SHARE,
+    Decoding,
+    GrowingRows,
+    PrefixCache,
+    evaluating,
+    row_draws,
+    sample_tokens,
+)
 from swerve.rollout.decoding_trial import check_decoding
 from swerve.rollout.engine import Engine, SamplingParams, check_request
 from swerve.rollout.one_token import OneTokenForward
@@ -78,7 +86,7 @@ class TorchEngine(Engine):
         self._one_token = OneTokenForward(model)
         check_decoding(model)
         # Only keys and values of every position can be shared, and rows join only such caches.
-        self._is_plain = is_plain(growing_cache(model))
+        self._is_plain = is_croppable(growing_cache(model))
 
     def generate(
         self,
@@ -209,7 +217,9 @@ class TorchEngine(Engine):
             # Each row in the batch gets a token.
             active, positions = growing.active, growing.positions
             draws = uniforms[active, positions]
-            drawn = sample(state.logits, state.lines, draws, params.temperature, with_entropy=params.with_entropy)
+            drawn = sample_tokens(
+                state.logits, state.lines, draws, params.temperature, with_entropy=params.with_entropy
+            )
             logprobs[active, positions] = drawn.logprobs
             if params.with_entropy:
                 entropies.index_add_(0, active, drawn.entropies.double())

@@ -23,7 +23,7 @@ from torch import Tensor
 from swerve.errors import ConfigError, EngineError, MissingExtraError
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.server import NEUTRAL, Sampled, Server, ServerInfo
-from swerve.rollout.server_client import CONNECT_SECONDS, RefusedError, quoted
+from swerve.rollout.server_client import CONNECT_SECONDS, RefusedError, excerpt
 from swerve.seeds import derive_seed
 
 VERSION = (0, 32)
@@ -180,10 +180,10 @@ class VllmServer(Server):
             version = str((await self.told("version"))["version"])
             if _release(version) < VERSION:
                 raise EngineError(
-                    f"{self.url} is of vLLM {quoted(version)}, and swerve needs {_NAME} or newer; start one after "
+                    f"{self.url} is of vLLM {excerpt(version)}, and swerve needs {_NAME} or newer; start one after "
                     f"pip install '{_PIP}'"
                 )
-            _note_untested(f"the vLLM of {self.url}", quoted(version))
+            _note_untested(f"the vLLM of {self.url}", excerpt(version))
             info = await self.ask("GET", "/server_info?config_format=json")
             await self.weights_label()
         except RefusedError as error:
@@ -197,7 +197,7 @@ class VllmServer(Server):
         mode = _setting(info, "model_config", "logprobs_mode")
         if mode not in (None, "processed_logprobs"):
             raise EngineError(
-                f"{self.url} gives {quoted(mode)}, which ignore the temperature; start it with --logprobs-mode "
+                f"{self.url} gives {excerpt(mode)}, which ignore the temperature; start it with --logprobs-mode "
                 "processed_logprobs, as `swerve serve` does"
             )
         dtype = _setting(info, "model_config", "dtype")

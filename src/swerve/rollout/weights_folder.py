@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from swerve.artifacts.files import TEMPORARY_PREFIX, regular_file, remove
 from swerve.artifacts.locks import try_lock
 from swerve.errors import ConfigError, DiskFullError, EngineError
-from swerve.models.shards import write_shards
+from swerve.models.weight_shards import write_shards
 
 _NAME = "swerve-weights"
 _MARKER = ".swerve-weights"

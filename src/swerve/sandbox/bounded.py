@@ -125,7 +125,7 @@ def _answer(function: Callable[[_Item], Any], item: _Item, out_of_memory: bytes,
     except SwerveError as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)}).encode("ascii")
     except BaseException as error:  # a panic of compiled code is no Exception
-        return _ended("failed", wire.describe(error)[:300])
+        return _ended("failed", wire.error_line(error)[:300])
     return answer if len(answer) <= _MAX_REPLY else out_of_memory
 
 

@@ -52,10 +52,10 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def describe(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return an exception's type and the first line of its message.
 
-    >>> describe(KeyError("gold"))
+    >>> error_line(KeyError("gold"))
     "KeyError: 'gold'"
     """
     try:

@@ -21,6 +21,7 @@ from swerve.statistics.jackknife import (
     quantile,
     share_of_trials,
 )
+from swerve.statistics.paired import cases_interval
 
 _ROUNDING = 1e-9
 _SINGLE = 1e-6  # rounding of measurements in single precision
@@ -82,13 +83,13 @@ def rows_and_columns_interval(
 ) -> Estimate | None:
     """Return the mean of a table with its interval over new rows and new columns; None with fewer than two of either.
 
-    h^2 = t_R-1^2 V_rows + t_N-1^2 max(V_columns - V_rest, 0),  V_rows = s^2 of the R rows' means / R,  V_columns the
-    same of the N columns' means,  V_rest = the mean square of what is left without both / (R N)
+    h^2 = t_R-1^2 V_rows + max(d^2 - t_N-1^2 V_rest, 0),  V_rows = s^2 of the R rows' means / R,  V_rest = the mean
+    square of what is left without rows' and columns' means / (R N),  d = reach of an interval over the N columns' means
 
     Rows (runs of a training) and columns (problems) are independent draws, which cross. V_rest is in both and counts
     once. Each variance keeps its own quantile: of two or three runs one quantile of Satterthwaite's degrees covers .88.
-    Simulated coverage at 95%: .946 to .989 with 2, 3 and 5 rows, 30 to 1,000 columns of 1 or 16 samples, whether runs
-    differ or not.
+    Between two bounds d is that of `paired_interval` on each side, so that problems that all say the same do not pass
+    for certainty; otherwise that of Student's t.
 
     Args:
         values: `[R, N]`.
@@ -110,10 +111,14 @@ def rows_and_columns_interval(
     mean, by_row, by_column = float(table.mean()), table.mean(axis=1), table.mean(axis=0)
     rest = table - by_row[:, None] - by_column + mean
     left = float((rest**2).sum()) / ((num_rows - 1) * (num_columns - 1)) / table.size
-    of_rows, of_columns = float(by_row.var(ddof=1)) / num_rows, float(by_column.var(ddof=1)) / num_columns
-    squares = [quantile(confidence, number - 1) ** 2 for number in table.shape]
-    half = math.sqrt(squares[0] * of_rows + squares[1] * max(of_columns - left, 0.0))
-    return Estimate(mean=mean, low=max(bounds[0], mean - half), high=min(bounds[1], mean + half))
+    reach = [quantile(confidence, number - 1) for number in table.shape]
+    of_rows = reach[0] ** 2 * float(by_row.var(ddof=1)) / num_rows
+    below = above = reach[1] * math.sqrt(float(by_column.var(ddof=1)) / num_columns)
+    if math.isfinite(bounds[0]) and math.isfinite(bounds[1]):
+        over = cases_interval(by_column, None, confidence=confidence, bounds=bounds)
+        below, above = mean - over.low, over.high - mean
+    low, high = (math.sqrt(of_rows + max(side**2 - reach[1] ** 2 * left, 0.0)) for side in (below, above))
+    return Estimate(mean=mean, low=max(bounds[0], mean - low), high=min(bounds[1], mean + high))
 
 
 def mean_interval(

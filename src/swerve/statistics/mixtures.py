@@ -45,7 +45,8 @@ def newly_solved(right: ArrayLike, num: ArrayLike, *, clusters: Clusters | None 
     nums, usual = np.broadcast_to(num, counts.shape), most_have(num)
     names = _with_added(clusters, counts.size)
     weights = _mixtures((counts, nums), (np.r_[counts, 1, usual], np.r_[nums, usual, usual]), names, _CYCLES)
-    rng, mean, drawn = np.random.default_rng(0), 0.0, np.zeros(len(weights) - 1, dtype=np.int64)
+    rng, mean = np.random.default_rng(0), 0.0
+    alone = together = np.zeros(len(weights) - 1, dtype=np.int64)
     for samples in np.unique(nums):
         failure = (1 - _chances(int(nums.max()))) ** samples
         unsolved = weights * failure
@@ -53,16 +54,20 @@ def newly_solved(right: ArrayLike, num: ArrayLike, *, clusters: Clusters | None 
         solved = np.clip(1 - unsolved @ failure / totals, 0, 1)
         never = (counts == 0) & (nums == samples)
         mean += int(never.sum()) * float(solved[0])
+        alone = alone + rng.binomial(int(never.sum()), solved[1:])
         if names is None:
-            drawn = drawn + rng.binomial(int(never.sum()), solved[1:])
             continue
         # Problems of one cluster have one chance, drawn from what is left of the mixture.
         sizes = np.bincount(names[:-2][never])
         below = np.cumsum(unsolved[1:] / totals[1:, None], axis=1)
-        for size in sizes[sizes > 0]:
+        for size in np.sort(sizes[sizes > 0]):
             places = (below < rng.random((len(below), 1))).sum(axis=1).clip(max=failure.size - 1)
-            drawn = drawn + rng.binomial(size, 1 - failure[places])
-    low, high = np.quantile(drawn, 0.05, method="lower"), np.quantile(drawn, 0.95, method="higher")
+            together = together + rng.binomial(size, 1 - failure[places])
+
+    # Clusters leave more open than problems of their own do, and never less.
+    drawn = np.stack([alone] if names is None else [alone, together])
+    low = np.quantile(drawn, 0.05, axis=1, method="lower").min()
+    high = np.quantile(drawn, 0.95, axis=1, method="higher").max()
     return Estimate(mean=mean, low=min(mean, float(low)), high=max(mean, float(high)))
 
 
@@ -116,10 +121,10 @@ def cover_at(
 
 
 def _with_added(clusters: Clusters | None, num: int) -> NDArray[np.intp] | None:
-    """Return the index of each problem's cluster, and those of two added problems, clusters of their own."""
-    if clusters is None:
-        return None
+    """Return the index of each problem's cluster, and of two added problems, their own; None: each is its own."""
     num_clusters, index = membership(clusters, num)
+    if num_clusters == num:
+        return None
     return np.concatenate([index, [num_clusters, num_clusters + 1]])
 
 
@@ -159,6 +164,7 @@ def _mixtures(
     else:
         of_cluster = np.zeros((clusters.max() + 1, starts[-1]))
         np.add.at(of_cluster, (clusters, places[1]), 1)
+        of_cluster = of_cluster[np.lexsort(of_cluster.T)]  # draws are the same whatever the clusters are called
         num = len(of_cluster)
         draws = rng.multinomial(num, np.full(num, 1 / num), size=_RESAMPLES).astype(np.float64) @ of_cluster
     shares = np.vstack([first, draws / draws.sum(axis=1, keepdims=True)])

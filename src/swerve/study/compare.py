@@ -32,10 +32,10 @@ from swerve.statistics import (
     paired_difference,
     paired_t_test,
 )
-from swerve.study.measure import Measured
-from swerve.study.plan import StudyFile
+from swerve.study.measure import MeasuredRun
+from swerve.study.study_file import StudyFile
 from swerve.study.trends import expected_trends, seed_interval
-from swerve.study.verdict import judge, objection, widened, widened_p
+from swerve.study.verdict import judge_variant, objection, widened, widened_p
 from swerve.version import __version__
 
 ASSUMED_SEED_SD = 0.03
@@ -46,7 +46,7 @@ _DIGITS = 6
 
 
 def compare_runs(
-    study: StudyFile, runs: Sequence[Measured], *, trials: Sequence[StudyTrial] = (), num_problems: int = 0
+    study: StudyFile, runs: Sequence[MeasuredRun], *, trials: Sequence[StudyTrial] = (), num_problems: int = 0
 ) -> Study:
     """Return what tells the variants apart.
 
@@ -85,7 +85,7 @@ def compare_runs(
     )
 
 
-def _variant(name: str, changes: Mapping[str, JsonValue], runs: Sequence[Measured]) -> StudyVariant:
+def _variant(name: str, changes: Mapping[str, JsonValue], runs: Sequence[MeasuredRun]) -> StudyVariant:
     own = [entry.run for entry in runs if entry.run.variant == name]
     steps = [run.collapse_step for run in own if run.collapse_step is not None]
     return StudyVariant(
@@ -97,7 +97,7 @@ def _variant(name: str, changes: Mapping[str, JsonValue], runs: Sequence[Measure
     )
 
 
-def _values(measure: str, variant: str, runs: Sequence[Measured]) -> dict[int, float]:
+def _values(measure: str, variant: str, runs: Sequence[MeasuredRun]) -> dict[int, float]:
     """Return a measure of a variant by seed."""
     return {
         run.run.seed: run.run.values[measure]
@@ -119,7 +119,7 @@ def _changes(before: Mapping[int, float], after: Mapping[int, float]) -> list[fl
     return [after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())]
 
 
-def _means(study: StudyFile, measure: str, runs: Sequence[Measured]) -> Iterator[StudyMean]:
+def _means(study: StudyFile, measure: str, runs: Sequence[MeasuredRun]) -> Iterator[StudyMean]:
     for variant in study.changes:
         if values := list(_values(measure, variant, runs).values()):
             yield StudyMean(measure=measure, variant=variant, **_mean(study, measure, values))
@@ -130,7 +130,7 @@ def _mean(study: StudyFile, measure: str, values: Sequence[float]) -> dict[str, 
     return {"num_seeds": len(values), "mean": fmean(values), "over_seeds": over_seeds}
 
 
-def _kinds(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyMean]:
+def _kinds(study: StudyFile, runs: Sequence[MeasuredRun]) -> Iterator[StudyMean]:
     """Yield the accuracy by kind of the models at the start, one for each seed, and of every variant."""
     by_variant = {"start": {run.run.seed: run.run.start_by_kind for run in runs}}
     for name in study.changes:
@@ -141,7 +141,7 @@ def _kinds(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyMean]:
                 yield StudyMean(measure="accuracy", kind=kind, variant=variant, **_mean(study, "accuracy", values))
 
 
-def _differences(study: StudyFile, measure: str, runs: Sequence[Measured]) -> list[StudyDifference]:
+def _differences(study: StudyFile, measure: str, runs: Sequence[MeasuredRun]) -> list[StudyDifference]:
     """Return the differences of all variants from the baseline; their p-values are a family."""
     differences = []
     before = _values(measure, study.compared_with, runs)
@@ -172,7 +172,7 @@ def _differences(study: StudyFile, measure: str, runs: Sequence[Measured]) -> li
     return [StudyDifference(**entry) for entry in differences]
 
 
-def _baseline_gain(study: StudyFile, runs: Sequence[Measured]) -> Estimate | None:
+def _baseline_gain(study: StudyFile, runs: Sequence[MeasuredRun]) -> Estimate | None:
     """Return what the baseline gains of the measure that is judged from its first evaluation to its last."""
     if study.verdict is None:
         return None
@@ -184,7 +184,7 @@ def _baseline_gain(study: StudyFile, runs: Sequence[Measured]) -> Estimate | Non
 def _verdicts(
     study: StudyFile,
     differences: Sequence[StudyDifference],
-    runs: Sequence[Measured],
+    runs: Sequence[MeasuredRun],
     gain: Estimate | None,
     trials: Sequence[StudyTrial],
 ) -> Iterator[StudyVerdict]:
@@ -198,7 +198,9 @@ def _verdicts(
         means = {name: fmean(_values(design.measure, name, runs).values()) for name in pair}
         reason = objection(design, difference, num_seeds=len(study.seeds), gain=gain, means=means)
         interval = widened(difference.over_seeds, design.widening)
-        verdict = judge(difference.variant, interval, p_value, rule=design, reason=reason, level=1 - study.confidence)
+        verdict = judge_variant(
+            difference.variant, interval, p_value, rule=design, reason=reason, level=1 - study.confidence
+        )
         ends = [
             f"{key}={trial.changes[key]:g} of {trial.variant} is at the end of what was tried"
             for trial in trials
@@ -212,7 +214,7 @@ _Pairs = list[tuple[str, float, float]]
 """Problem, and its value with the baseline and with the variant by the runs of one seed."""
 
 
-def _paired_problems(measure: str, baseline: str, variant: str, runs: Sequence[Measured]) -> _Pairs:
+def _paired_problems(measure: str, baseline: str, variant: str, runs: Sequence[MeasuredRun]) -> _Pairs:
     values = {(run.run.variant, run.run.seed): run.by_problem.get(measure, {}) for run in runs}
     pairs: _Pairs = []
     for (name, seed), after in values.items():
@@ -223,7 +225,7 @@ def _paired_problems(measure: str, baseline: str, variant: str, runs: Sequence[M
     return pairs
 
 
-def _over_problems(study: StudyFile, measure: str, variant: str, runs: Sequence[Measured]) -> dict[str, Any]:
+def _over_problems(study: StudyFile, measure: str, variant: str, runs: Sequence[MeasuredRun]) -> dict[str, Any]:
     pairs = _paired_problems(measure, study.compared_with, variant, runs)
     if not pairs:
         return dict.fromkeys(("num_problems", "over_problems", "p_problems"))
@@ -234,7 +236,7 @@ def _over_problems(study: StudyFile, measure: str, variant: str, runs: Sequence[
     return {"num_problems": len(set(problems)), "over_problems": estimate, "p_problems": p_value}
 
 
-def _curves(study: StudyFile, runs: Sequence[Measured]) -> Iterator[StudyCurve]:
+def _curves(study: StudyFile, runs: Sequence[MeasuredRun]) -> Iterator[StudyCurve]:
     for metric in CURVES:
         for variant in study.changes:
             own = [run.curves.get(metric, {}) for run in runs if run.run.variant == variant]
@@ -254,7 +256,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def detectable(study: StudyFile, runs: Sequence[Measured], *, num_problems: int) -> Iterator[Detectable]:
+def detectable(study: StudyFile, runs: Sequence[MeasuredRun], *, num_problems: int) -> Iterator[Detectable]:
     """Yield the difference in accuracy that a comparison finds, over seeds and, without a verdict, over problems.
 
     Args:

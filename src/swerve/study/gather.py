@@ -15,11 +15,12 @@ from swerve.estimates import Estimate
 from swerve.formats.text_tables import csv_text
 from swerve.recipes.loader import differing_keys, load_config
 from swerve.study.compare import compare_runs
-from swerve.study.measure import Measured, measure_run
-from swerve.study.plan import Plan, StudyFile
+from swerve.study.measure import MeasuredRun, measure_run
+from swerve.study.plan import Plan
+from swerve.study.study_file import StudyFile
 
 
-def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}) -> list[Measured]:
+def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}) -> list[MeasuredRun]:
     """Read the runs of a study, by variant and seed.
 
     Args:

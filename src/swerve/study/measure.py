@@ -13,7 +13,7 @@ from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.model_words import model_words
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA
-from swerve.artifacts.responses import Response, read_responses
+from swerve.artifacts.responses import Response, read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import RunState, StudyRun
 from swerve.behaviours.measures import problem_values
@@ -26,7 +26,7 @@ ByProblem = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRun:
     """A run, and what its files say beyond one number for each measure."""
 
     run: StudyRun
@@ -38,7 +38,7 @@ class Measured:
     """Global step that the last stage begins after."""
 
 
-def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure: str | None = None) -> Measured:
+def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure: str | None = None) -> MeasuredRun:
     """Read a run.
 
     Args:
@@ -52,14 +52,14 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
     run = RunDirectory(path)
     if not (path / "run.json").is_file():
         reason = failure or ("its run.json is missing" if path.exists() else "not begun")
-        return Measured(run=StudyRun(**known, state="failed" if failure else "missing", reason=reason))
+        return MeasuredRun(run=StudyRun(**known, state="failed" if failure else "missing", reason=reason))
     try:
         provenance = run.read_provenance()
         evaluations, metrics = read_evaluations(run), tuple(read_step_metrics(run.metrics_path))
         last = evaluations[-1] if evaluations else None
         by_problem = {} if last is None else _by_problem(run, last)
     except ArtifactError as error:
-        return Measured(run=StudyRun(**known, state="failed", reason=str(error)))
+        return MeasuredRun(run=StudyRun(**known, state="failed", reason=str(error)))
 
     known |= {key: provenance.get(key) for key in ("config_hash", "torch_version")}
     if (collapse := next((metric for metric in metrics if metric.collapse is not None), None)) is not None:
@@ -70,7 +70,7 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
     if failure or status not in ("collapsed", "trained") or (status == "trained" and last is None):
         lacking = "not evaluated" if status == "trained" else f"not trained to the end ({status})"
         state: RunState = "failed" if failure or status in ("failed", "trained") else "missing"
-        return Measured(run=StudyRun(**known, state=state, reason=failure or lacking))
+        return MeasuredRun(run=StudyRun(**known, state=state, reason=failure or lacking))
     if last is not None:
         known |= {
             "checkpoint": last.checkpoint,
@@ -83,7 +83,7 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
         }
     begins = metrics[-1].step - metrics[-1].stage_step if metrics else 0
     curves = _curves(evaluations, metrics)
-    return Measured(run=StudyRun(**known, state=status), by_problem=by_problem, curves=curves, begins=begins)
+    return MeasuredRun(run=StudyRun(**known, state=status), by_problem=by_problem, curves=curves, begins=begins)
 
 
 _OF_HALVES: Mapping[str, Mapping[str, str]] = {
@@ -100,7 +100,7 @@ _OF_HALVES: Mapping[str, Mapping[str, str]] = {
 
 def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str, float]]:
     """Return the values of each problem; a problem is its id and its question, as generated tasks may reuse ids."""
-    responses = read_responses(run.path / "eval" / f"{evaluation.file_name}.parquet", EVALUATION_SCHEMA)
+    responses = read_response_table(run.path / "eval" / f"{evaluation.file_name}.parquet", EVALUATION_SCHEMA)
     values: dict[str, dict[str, float]] = {}
     for half, names in _OF_HALVES.items():
         groups: dict[str, list[Response]] = {}
@@ -171,7 +171,7 @@ _OF_METRICS = {
 
 
 def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...]) -> dict[str, dict[int, float]]:
-    curves: dict[str, dict[int, float]] = defaultdict(dict)
+    curves, generated = defaultdict[str, dict[int, float]](dict), 0.0
     for evaluation in evaluations:
         for name, read in _OF_EVALUATIONS.items():
             if (estimate := read(evaluation)) is not None:
@@ -182,6 +182,9 @@ def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...
             is_comparable = name != "loss" or step.stage == metrics[-1].stage
             if is_comparable and (value := getattr(step, key)) is not None:
                 curves[name].setdefault(step.step, value)
+        if step.num_completions and step.completion_length:
+            generated += step.num_completions * step.completion_length
+            curves["generated"][step.step] = generated
     for name in ("accuracy", "length"):
         curves[name] = dict(sorted(curves[name].items()))
     return dict(curves)

@@ -1,274 +1,35 @@
-"""The file of a study, and the runs that it asks for."""
+"""The runs that a study asks for."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal, get_args
+from typing import Any
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
-
-from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import write_text
 from swerve.artifacts.parts import is_empty
-from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import (
-    CURVES,
     MEASURES,
-    PAIR_MEASURES,
-    TREND_WORDS,
-    StudyDesign,
     StudyRun,
     StudyTrial,
-    Trend,
 )
-from swerve.config.recipe import Config
-from swerve.config.stages import Control
-from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.errors import ConfigError, nearest
+from swerve.problems.task import SingleTask
 from swerve.recipes.data_sizes import data_sizes
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import parse_override, read_layers
-from swerve.recipes.loader import RecipeSource, differing_keys, dump_yaml, load_config, load_document
+from swerve.recipes.loader import RecipeSource, dump_yaml, load_config, load_document
 from swerve.recipes.yaml_lines import emit_yaml
-from swerve.settings import InnerShare, Model, Words
+from swerve.study.job import StudyJob
 from swerve.study.measure import measure_run
-from swerve.study.tune import Changes, Seeds, Tuning, better_half, check_name, chosen
-from swerve.study.verdict import VerdictRule
-
-StudyStep = Literal["train", "eval", "probe"]
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,59}")
-_START, _TUNING = "start", "tuning"
-
-
-class StudyStart(Model):
-    """A run whose last checkpoint the runs of the study begin with."""
-
-    recipe: str
-    """Name of a shipped recipe, or path of a YAML file."""
-    set: Changes = Field(default_factory=dict)
-    """Changes to it."""
-    per_seed: bool = False
-    """Whether each seed has a start of its own, trained with that seed."""
-
-
-class Expectation(Model):
-    """What somebody found elsewhere, which the study is asked to confirm."""
-
-    variants: Words = Field(min_length=1)
-    """Of which it is expected, each for itself."""
-    measure: str
-    """A curve over training, for a shape; a measure, or `tokens_at_equal_accuracy`, for a difference."""
-    shape: Trend
-    """How the curve goes, or on which side of the baseline the variant is."""
-
-    @property
-    def is_of_curve(self) -> bool:
-        """Whether it is of a curve's shape, and not of the difference from the baseline."""
-        return self.shape not in ("higher", "lower", "no_difference_shown")
-
-    @model_validator(mode="after")
-    def _check_measure(self) -> Expectation:
-        what, known = ("curve", CURVES) if self.is_of_curve else ("measure", {**MEASURES, **PAIR_MEASURES})
-        check_name(self.measure, known, f"there is no {what} '{self.measure}' that is '{TREND_WORDS[self.shape]}'")
-        return self
-
-
-class StudyFile(Model):
-    """What a study's YAML file says."""
-
-    name: str
-    """Name of the study, and of its directory."""
-    recipe: str
-    """Name of a shipped recipe, or path of a YAML file, from the study's folder."""
-    set: Changes = Field(default_factory=dict)
-    """Changes to the recipe for all variants: dotted keys and values, as on the command line."""
-    seeds: Seeds = (0, 1, 2)
-    """Each variant is run with each; a number n stands for 0 to n - 1."""
-    variants: dict[str, Changes] = Field(min_length=1)
-    """Name -> changes to the recipe; with `recipe` among them, another recipe and changes to it."""
-    baseline: str | None = None
-    """The variant that others are compared with; null: the first."""
-    start: StudyStart | None = None
-    """What all runs begin with; null: what the recipe says."""
-    measures: tuple[str, ...] = ()
-    """What is compared, the headline first; empty: everything that was measured."""
-    steps: tuple[StudyStep, ...] = ("train", "eval")
-    """What is done of each run."""
-    expected: tuple[Expectation, ...] = ()
-    """Trends that were found elsewhere, each answered with yes or no."""
-    confidence: InnerShare = 0.95
-    """Coverage of the intervals."""
-    controls: Annotated[
-        tuple[Control, ...],
-        Field(strict=False),
-        BeforeValidator(lambda given: get_args(Control) if given == "all" else given),
-    ] = ()
-    """Further variants `control-NAME`: the baseline with another reward (`stages.rl.reward`); a list, or `all`."""
-    verdict: VerdictRule | None = None
-    """The measure and the rule by which variants are judged, named before they run; null: nothing is judged."""
-    tuning: Tuning | None = None
-    """How each variant's settings are chosen before the runs that are judged; null: they are as given."""
-
-    @field_validator("variants")
-    @classmethod
-    def _check_variants(cls, variants: dict[str, Changes]) -> dict[str, Changes]:
-        for name, changes in variants.items():
-            if not _NAME.fullmatch(name) or name in (_START, _TUNING):
-                raise ValueError(
-                    f"variant {name!r}: use up to 60 letters, digits, '.', '_' and '-', "
-                    f"and not '{_START}' or '{_TUNING}'"
-                )
-            if not isinstance(changes.get("recipe", ""), str):
-                raise ValueError(f"variant {name!r}: recipe is a name or a path")
-            if "seed" in changes or "name" in changes:
-                raise ValueError(f"variant {name!r} changes its seed or name; seeds are given under 'seeds'")
-        return variants
-
-    @field_validator("baseline")
-    @classmethod
-    def _check_baseline(cls, name: str | None, info: ValidationInfo) -> str | None:
-        if name is not None and "variants" in info.data:
-            check_name(name, info.data["variants"], f"there is no variant '{name}'")
-        return name
-
-    @field_validator("measures")
-    @classmethod
-    def _check_measures(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
-        for name in measures:
-            check_name(name, MEASURES, f"there is no measure '{name}'")
-        return measures
-
-    @model_validator(mode="after")
-    def _check_expected(self) -> StudyFile:
-        for expectation in self.expected:
-            for name in expectation.variants:
-                said = f"expected names a variant '{name}' that there is not"
-                check_name(name, self.variants, said, otherwise=", or expected=[]")
-        return self
-
-    @field_validator("tuning")
-    @classmethod
-    def _check_tuning(cls, tuning: Tuning | None, info: ValidationInfo) -> Tuning | None:
-        if tuning is not None and info.data.keys() >= {"variants", "seeds", "verdict"}:
-            if info.data["verdict"] is None:
-                raise ValueError("settings are chosen by the verdict's measure; give verdict: {measure: accuracy}")
-            if info.data.get("controls"):
-                raise ValueError("controls have the baseline's settings; give it those that were chosen, and no tuning")
-            tuning.check(tuple(info.data["variants"]), info.data["seeds"])
-        return tuning
-
-    @property
-    def compared_with(self) -> str:
-        """Name of the variant that others are compared with."""
-        return self.baseline or next(iter(self.variants))
-
-    @property
-    def changes(self) -> dict[str, Changes]:
-        """What each variant changes, the one that others are compared with first."""
-        return {self.compared_with: self.variants[self.compared_with], **self.variants}
-
-    @property
-    def design(self) -> StudyDesign | None:
-        """What was decided before the runs; None: nothing."""
-        if self.verdict is None:
-            return None
-        design = StudyDesign(**self.verdict.model_dump())
-        if (tuning := self.tuning) is None:
-            return design
-        tuned = {name: getattr(tuning, name) for name in ("num_by_seed", "num_problems")}
-        return design.model_copy(
-            update={**tuned, "tuning_seeds": tuning.seeds, "widening": tuning.widening(len(self.seeds))}
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One run of a study."""
-
-    name: str
-    """Such as `none/seed-0`; of a run that others begin with, `start` or `start/seed-0`; of one that tries a setting of
-    a grid, `tuning/none/setting-3/seed-100`."""
-    variant: str
-    config: Config
-    run: RunDirectory
-    folder: Path
-    """Of the study."""
-    steps: tuple[StudyStep, ...]
-
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return self.config.seed
-
-    @property
-    def config_path(self) -> Path:
-        """Where its configuration is written."""
-        return self.folder / "configs" / f"{self.name}.yaml"
-
-    @property
-    def log_path(self) -> Path:
-        """Where what it prints is written."""
-        return self.folder / "logs" / f"{self.name}.log"
-
-    def next_step(self) -> StudyStep | None:
-        """Return what is to be done next of the run, by what is on the disk; None: nothing.
-
-        Raises:
-            ArtifactError: the run's own files are damaged.
-        """
-        if not (self.run.path / "run.json").is_file():
-            return "train"
-        status = self.run.read_provenance().get("status")
-        if status not in ("trained", "collapsed"):
-            return "train"
-        if "eval" in self.steps and not self._is_evaluated():
-            return "eval"
-        if "probe" in self.steps and status == "trained":
-            try:
-                return "probe" if read_summary(self.run) is None else None
-            except ArtifactError:
-                return "probe"
-        return None
-
-    def _is_evaluated(self) -> bool:
-        """Whether every checkpoint that the recipe asks for has an evaluation of these weights under its settings."""
-        try:
-            evaluations = {evaluation.step: evaluation for evaluation in read_evaluations(self.run)}
-        except ArtifactError:
-            return False
-        wanted = self.config.evaluation_settings
-        for checkpoint in self.run.checkpoints:
-            evaluation = evaluations.get(checkpoint.step)
-            if checkpoint.scheduled and (
-                evaluation is None
-                or evaluation.weights_sha256 != checkpoint.weights_sha256
-                or any(evaluation.settings.get(key) != value for key, value in wanted.items())
-            ):
-                return False
-        return True
-
-    def check_unchanged(self) -> None:
-        """Check that the run, if it was begun, has the configuration that the study asks for.
-
-        Raises:
-            ConfigError: it has another; the message names the variant and the keys.
-        """
-        if not (self.run.path / "run.json").is_file():
-            return
-        keys = differing_keys(load_config(self.run), self.config)
-        if keys:
-            raise ConfigError(
-                f"variant '{self.variant}' is not what {self.run.path} was trained with: it differs in "
-                f"{', '.join(keys[:5])}{' and others' if len(keys) > 5 else ''}; give the variant as it was, call the "
-                f"new one otherwise, or delete {self.run.path}"
-            )
+from swerve.study.study_file import RUN_NAME, START, TUNING, StudyFile, StudyStart
+from swerve.study.tune import Changes, better_half, chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,15 +38,15 @@ class Plan:
 
     study: StudyFile
     path: Path
-    starts: tuple[Job, ...]
-    jobs: tuple[Job, ...]
+    starts: tuple[StudyJob, ...]
+    jobs: tuple[StudyJob, ...]
     """That are compared: of the variants whose settings are chosen, where they are tuned."""
-    tuning: tuple[Job, ...] = ()
+    tuning: tuple[StudyJob, ...] = ()
     """That try settings; the next ones are known when these are done."""
     trials: tuple[StudyTrial, ...] = ()
 
     @property
-    def all_jobs(self) -> tuple[Job, ...]:
+    def all_jobs(self) -> tuple[StudyJob, ...]:
         """All runs that are known, in an order in which they can be done."""
         return (*self.starts, *self.tuning, *self.jobs)
 
@@ -301,7 +62,7 @@ class Plan:
         for job in self.all_jobs:
             write_text(job.config_path, dump_yaml(job.config))
 
-    def select(self, names: Sequence[str]) -> tuple[Job, ...]:
+    def select(self, names: Sequence[str]) -> tuple[StudyJob, ...]:
         """Return the runs of these names; `start`, `tuning` and a variant's name stand for all of theirs.
 
         Raises:
@@ -317,7 +78,7 @@ class Plan:
             # A name without a run is wrong, or too early.
             variants, variant = self.study.variants, name.partition("/")[0]
             if self.study.tuning is not None and variant in variants:
-                hint = f" before its settings are chosen; do --only {_TUNING}/{variant} first"
+                hint = f" before its settings are chosen; do --only {TUNING}/{variant} first"
             else:
                 hint = f"{nearest(name, [*variants, *known])} (variants: {', '.join(variants)})"
             raise ConfigError(f"--only '{name}': the study has no such run{hint}")
@@ -365,7 +126,7 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     variants |= {f"control-{name}": {**baseline, "stages.rl.reward": name} for name in study.controls}
     update = {"recipe": _recipe(study.recipe, file), "set": {**study.set, **changes}}
     study = study.model_copy(update={**update, "start": start, "variants": variants, "controls": ()})
-    if not _NAME.fullmatch(study.name):
+    if not RUN_NAME.fullmatch(study.name):
         raise ConfigError(f"{file_name}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
 
     # Where the study lies; a directory of something else is never written into.
@@ -380,7 +141,7 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     tuned = () if study.tuning is None else study.tuning.seeds
     starts = {seed: _start_job(start, seed, path, runs) for seed in (*tuned, *study.seeds)} if start else {}
     maker = _JobMaker(study, path, starts, file_name)
-    jobs, tuning, trials = list[Job](), list[Job](), list[StudyTrial]()
+    jobs, tuning, trials = list[StudyJob](), list[StudyJob](), list[StudyTrial]()
     for variant in study.variants:
         own_tuning, own_trials, setting = maker.tune(variant)
         tuning += own_tuning
@@ -439,16 +200,16 @@ def _texts(changes: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()]
 
 
-def _start_job(start: StudyStart, seed: int, path: Path, runs: Path) -> Job:
+def _start_job(start: StudyStart, seed: int, path: Path, runs: Path) -> StudyJob:
     """Return the run that those of a seed begin with."""
-    changes, name, ending = _texts(start.set), _START, ""
+    changes, name, ending = _texts(start.set), START, ""
     if start.per_seed:
-        changes, name, ending = [*changes, f"seed={seed}"], f"{_START}/seed-{seed}", f"-seed-{seed}"
+        changes, name, ending = [*changes, f"seed={seed}"], f"{START}/seed-{seed}", f"-seed-{seed}"
     config = load_config(start.recipe, changes)
     config = with_steps(config, data_sizes(config))
     config = config.model_copy(update={"name": f"{config.name}{ending}"})
     run = RunDirectory(runs / config.name)
-    return Job(name=name, variant=_START, config=config, run=run, folder=path, steps=("train",))
+    return StudyJob(name=name, variant=START, config=config, run=run, folder=path, steps=("train",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,10 +218,10 @@ class _JobMaker:
 
     study: StudyFile
     path: Path
-    starts: Mapping[int, Job]
+    starts: Mapping[int, StudyJob]
     file: str
 
-    def job(self, name: str, variant: str, seed: int, changes: Changes) -> Job:
+    def job(self, name: str, variant: str, seed: int, changes: Changes) -> StudyJob:
         """Return a run of a variant with a setting of its grid."""
         tuning, place = self.study.tuning, f"{self.file}: variant '{variant}'"
         own = {**self.study.variants[variant], **changes}
@@ -481,7 +242,7 @@ class _JobMaker:
         # Settings are judged on the held-out problems behind those of the verdict.
         if tuning is not None and seed in tuning.seeds:
             skip, num, steps = config.eval.skip + config.eval.num_problems, tuning.num_problems, ("train", "eval")
-            there = getattr(config.task, "num_heldout", None)
+            there = config.task.num_heldout if isinstance(config.task, SingleTask) else None
             if there is not None and there < skip + num:
                 raise ConfigError(
                     f"{place}: task.num_heldout is {there}, and the verdict takes {skip} of them (eval.num_problems), "
@@ -490,9 +251,9 @@ class _JobMaker:
             judged = config.eval.model_copy(update={"skip": skip, "num_problems": num})
             config = config.model_copy(update={"eval": judged})
         run = RunDirectory(self.path / "runs" / name)
-        return Job(name=name, variant=variant, config=config, run=run, folder=self.path, steps=steps)
+        return StudyJob(name=name, variant=variant, config=config, run=run, folder=self.path, steps=steps)
 
-    def tune(self, variant: str) -> tuple[list[Job], list[StudyTrial], Changes | None]:
+    def tune(self, variant: str) -> tuple[list[StudyJob], list[StudyTrial], Changes | None]:
         """Return the runs that try settings of a variant as far as those before are done, and what they found.
 
         Returns:
@@ -501,13 +262,13 @@ class _JobMaker:
         tuning, rule = self.study.tuning, self.study.verdict
         if tuning is None or rule is None:
             return [], [], {}
-        settings, alive, jobs = tuning.settings(variant), tuning.drawn(variant), list[Job]()
+        settings, alive, jobs = tuning.settings(variant), tuning.drawn(variant), list[StudyJob]()
         measured, scores, choice = dict[int, list[StudyRun]](), dict[int, list[float]](), None
         for seed in tuning.seeds:
             # All settings with the first seed, the better half of them with the next.
             alive = better_half(scores) if scores else alive
             these = [
-                self.job(f"{_TUNING}/{variant}/setting-{number + 1}/seed-{seed}", variant, seed, settings[number])
+                self.job(f"{TUNING}/{variant}/setting-{number + 1}/seed-{seed}", variant, seed, settings[number])
                 for number in alive
             ]
             jobs += these

@@ -20,17 +20,19 @@ from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.interruption import Interruption, deferred_signals
 from swerve.limits import cause_of_end
 from swerve.progress import Progress, ProgressTask
-from swerve.study.plan import Job, Plan, StudyStep
+from swerve.study.job import StudyJob
+from swerve.study.plan import Plan
+from swerve.study.study_file import StudyStep
 
 _POLL_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1
 
 
-Command = Callable[[Job, StudyStep], Sequence[str]]
+Command = Callable[[StudyJob, StudyStep], Sequence[str]]
 """Returns the command line of a step."""
 
 
-def step_command(job: Job, step: StudyStep) -> list[str]:
+def step_command(job: StudyJob, step: StudyStep) -> list[str]:
     """Return the command line that does a step of a run."""
     swerve = [sys.executable, "-m", "swerve", step]
     if step == "train":
@@ -39,7 +41,7 @@ def step_command(job: Job, step: StudyStep) -> list[str]:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
+    jobs: Sequence[StudyJob],
     *,
     progress: Progress,
     num_jobs: int = 1,
@@ -71,7 +73,7 @@ def run_jobs(
 
 @dataclass(slots=True)
 class _Running:
-    job: Job
+    job: StudyJob
     step: StudyStep
     process: subprocess.Popen[bytes]
     memory: int
@@ -81,14 +83,14 @@ class _Running:
 
 @dataclass(slots=True)
 class _Scheduler:
-    jobs: Sequence[Job]
+    jobs: Sequence[StudyJob]
     num_jobs: int
     memory: int | None
     predict: Callable[[Config], int]
     command: Command
     progress: Progress
     task: ProgressTask
-    waiting: deque[Job]
+    waiting: deque[StudyJob]
     running: list[_Running] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     num_ended: int = 0
@@ -138,7 +140,7 @@ class _Scheduler:
             except SwerveError as error:
                 self._end(job, str(error))
 
-    def _predicted(self, job: Job) -> int:
+    def _predicted(self, job: StudyJob) -> int:
         """Return the memory that a run takes; the runs of a variant take the same."""
         if self.memory is None:
             return 0
@@ -149,7 +151,7 @@ class _Scheduler:
             raise ConfigError(f"needs about {size / 1e9:.2g} of the {self.memory / 1e9:.2g} GB that --memory gives")
         return size
 
-    def _start(self, job: Job, memory: int, *, after: StudyStep | None = None) -> None:
+    def _start(self, job: StudyJob, memory: int, *, after: StudyStep | None = None) -> None:
         """Begin the next step of a run, or end it; `after`: the step that a child has just ended well."""
         step = job.next_step()
         if step is None or step == after:
@@ -198,7 +200,7 @@ class _Scheduler:
         except SwerveError as error:
             self._end(running.job, str(error))
 
-    def _end(self, job: Job, reason: str | None) -> None:
+    def _end(self, job: StudyJob, reason: str | None) -> None:
         self.num_ended += 1
         if reason is not None:
             self.failures[job.name] = reason
@@ -232,16 +234,16 @@ def _stop_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
-def _num_steps(job: Job) -> int:
+def _num_steps(job: StudyJob) -> int:
     return sum(stage.steps for stage in job.config.stages)
 
 
-def _work(job: Job) -> int:
+def _work(job: StudyJob) -> int:
     """Return the work of a run, in steps of training: evaluation and probe count as much as its training."""
     return _num_steps(job) * len(job.steps)
 
 
-def _work_done(job: Job, step: StudyStep | None, *, ended: bool = False) -> int:
+def _work_done(job: StudyJob, step: StudyStep | None, *, ended: bool = False) -> int:
     """Return the work that is done of a run whose present step is given (None: all are done), or has ended."""
     if step is None:
         return _work(job)
@@ -252,7 +254,7 @@ def _work_done(job: Job, step: StudyStep | None, *, ended: bool = False) -> int:
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
-def _status(job: Job) -> str | None:
+def _status(job: StudyJob) -> str | None:
     return job.run.read_provenance().get("status") if (job.run.path / "run.json").is_file() else None
 
 
@@ -266,7 +268,7 @@ def _last_words(log: Path, status: int) -> str:
     return said[-1].removeprefix("swerve: ").removeprefix("error: ")
 
 
-def job_lines(jobs: Sequence[Job], arguments: Sequence[str]) -> list[str]:
+def job_lines(jobs: Sequence[StudyJob], arguments: Sequence[str]) -> list[str]:
     """Return a shell line for each run: the command that does this run of the study alone.
 
     Args:
@@ -277,12 +279,12 @@ def job_lines(jobs: Sequence[Job], arguments: Sequence[str]) -> list[str]:
     return [f"cd {shlex.quote(os.getcwd())} && exec {shlex.join([*base, '--only', job.name])}" for job in jobs]
 
 
-def write_job_list(path: Path, jobs: Sequence[Job], arguments: Sequence[str]) -> None:
+def write_job_list(path: Path, jobs: Sequence[StudyJob], arguments: Sequence[str]) -> None:
     """Write a line for each run, which any scheduler or `xargs` can do in any order."""
     write_text(path, "".join(f"{line}\n" for line in job_lines(jobs, arguments)))
 
 
-def write_slurm_script(path: Path, plan: Plan, jobs: Sequence[Job], arguments: Sequence[str]) -> None:
+def write_slurm_script(path: Path, plan: Plan, jobs: Sequence[StudyJob], arguments: Sequence[str]) -> None:
     """Write an array script for `sbatch` with a task for each run; what a task may take is given to `sbatch`.
 
     A task is asked to save five minutes before its time is over, and is put into the queue again.

@@ -13,12 +13,12 @@ from swerve.artifacts.study import TOKENS_AT_EQUAL_ACCURACY, StudyDifference, St
 from swerve.estimates import Estimate
 from swerve.statistics import mean_interval
 from swerve.statistics.shapes import curve_shape
-from swerve.study.measure import Measured
-from swerve.study.plan import Expectation, StudyFile
+from swerve.study.measure import MeasuredRun
+from swerve.study.study_file import Expectation, StudyFile
 
 
 def expected_trends(
-    study: StudyFile, runs: Sequence[Measured], differences: Sequence[StudyDifference]
+    study: StudyFile, runs: Sequence[MeasuredRun], differences: Sequence[StudyDifference]
 ) -> Iterator[StudyTrend]:
     """Yield an answer for each variant of each expectation of the study.
 
@@ -37,7 +37,7 @@ def expected_trends(
 
 
 def _shape_answer(
-    expectation: Expectation, variant: str, runs: Sequence[Measured], confidence: float
+    expectation: Expectation, variant: str, runs: Sequence[MeasuredRun], confidence: float
 ) -> dict[str, Any]:
     # The shape over the last stage of each run's curve that has enough points, with the step of its turn.
     shapes = []
@@ -65,7 +65,7 @@ def _difference_answer(
     expectation: Expectation,
     variant: str,
     study: StudyFile,
-    runs: Sequence[Measured],
+    runs: Sequence[MeasuredRun],
     differences: Sequence[StudyDifference],
 ) -> dict[str, Any]:
     if expectation.measure == TOKENS_AT_EQUAL_ACCURACY:
@@ -97,7 +97,7 @@ def seed_interval(values: Sequence[float], confidence: float) -> Estimate | None
     return None if are_alike else mean_interval(values, confidence=confidence)
 
 
-def tokens_at_equal_accuracy(baseline: Measured, run: Measured) -> float | None:
+def tokens_at_equal_accuracy(baseline: MeasuredRun, run: MeasuredRun) -> float | None:
     """Return how many more tokens than the baseline's a run's answers need for the same accuracy.
 
     The fewest mean tokens of an evaluation with at least an accuracy, averaged over 20 accuracies, evenly from the

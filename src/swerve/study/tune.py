@@ -17,7 +17,7 @@ from swerve.seeds import derive_seed
 from swerve.settings import Model, PositiveInt
 
 
-def check_name(name: str, known: Collection[str], said: str, *, otherwise: str = "") -> None:
+def check_known(name: str, known: Collection[str], said: str, *, otherwise: str = "") -> None:
     """Raise ValueError with what is said, the nearest and all known names unless the name is one of them."""
     if name not in known:
         raise ValueError(f"{said}{nearest(name, known)}; use {', '.join(known)}{otherwise}")
@@ -126,7 +126,7 @@ class Tuning(Model):
         if shared := sorted(set(self.seeds) & set(seeds)):
             raise ValueError(f"seeds {shared} are also those of the study, by whose runs no setting may be chosen")
         for name in self.own:
-            check_name(name, variants, f"own: there is no variant '{name}'")
+            check_known(name, variants, f"own: there is no variant '{name}'")
         sizes = {variant: len(self.settings(variant)) for variant in variants}
         few = min(sizes, key=sizes.__getitem__)
         if self.trials is not None and sizes[few] < self.trials:

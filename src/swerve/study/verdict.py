@@ -75,7 +75,7 @@ def objection(
     return f"{above[0]}, above the ceiling of {percent(rule.ceiling)}" if above else None
 
 
-def judge(
+def judge_variant(
     variant: str, interval: Estimate | None, p: float | None, *, rule: StudyDesign, reason: str | None, level: float
 ) -> StudyVerdict:
     """Return what the interval over seeds says of a variant.

@@ -95,8 +95,8 @@ def _check_files(config: Config) -> None:
 
         check_model(pretrained_path(config.model))
     seed, family = derive_seed(config.seed, "problems"), load_family(config.task)
-    specs = [spec for stage in config.stages for spec in getattr(stage, "data", ())]
-    if any(parse_spec(spec).is_on_hub for spec in (*getattr(config.task, "train", ()), *specs)):
+    specs = [spec for stage in config.stages for spec in stage.data_specs.get("data", ())]
+    if any(parse_spec(spec).is_on_hub for spec in (*config.task.train_sources, *specs)):
         return
     if isinstance(family, ReadFamily):
         family.problems("train", seed=seed)

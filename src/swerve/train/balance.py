@@ -15,7 +15,7 @@ _CLOSE = 1.01
 """Nothing more is moved once the most loaded rank has so many times the mean."""
 
 
-class Work(NamedTuple):
+class RowWork(NamedTuple):
     """What one row takes: a sequence, or some that stay together. In FLOPs of a forward pass."""
 
     group: int
@@ -61,18 +61,18 @@ class WorkEstimate:
             shares_prompts=packs,
         )
 
-    def row(self, group: int, num_prompt: int, *num_completion: int) -> Work:
+    def row(self, group: int, num_prompt: int, *num_completion: int) -> RowWork:
         """Return the work of a prompt's completions that stay together, all lengths in tokens.
 
         >>> estimate = WorkEstimate(per_token=10, per_completion_token=5, per_pair=1, shares_prompts=True)
         >>> estimate.row(0, 4, 2)  # 4 prompt tokens; 2 tokens with the head and attention over 6: 1 + 2 + ... + 6
-        Work(group=0, prompt=40, own=51)
+        RowWork(group=0, prompt=40, own=51)
         """
         lengths = [num_prompt + num for num in num_completion]
         own = sum(num_completion) * (self.per_token + self.per_completion_token)
         own += self.per_pair * sum(length * (length + 1) // 2 for length in lengths)
         prompt = num_prompt * self.per_token
-        return Work(group, prompt, own) if self.shares_prompts else Work(group, 0, own + len(lengths) * prompt)
+        return RowWork(group, prompt, own) if self.shares_prompts else RowWork(group, 0, own + len(lengths) * prompt)
 
 
 class _Share:
@@ -83,26 +83,26 @@ class _Share:
         self.load = 0
         self._num_of_group: Counter[int] = Counter()
 
-    def added(self, work: Work) -> int:
+    def added(self, work: RowWork) -> int:
         """Return what one more row would add."""
         return work.own + (0 if self._num_of_group[work.group] else work.prompt)
 
-    def saved(self, work: Work) -> int:
+    def saved(self, work: RowWork) -> int:
         """Return what one row less would save."""
         return work.own + (work.prompt if self._num_of_group[work.group] == 1 else 0)
 
-    def add(self, row: int, work: Work) -> None:
+    def add(self, row: int, work: RowWork) -> None:
         self.load += self.added(work)
         self._num_of_group[work.group] += 1
         self.rows.append(row)
 
-    def remove(self, row: int, work: Work) -> None:
+    def remove(self, row: int, work: RowWork) -> None:
         self.load -= self.saved(work)
         self._num_of_group[work.group] -= 1
         self.rows.remove(row)
 
 
-def deal(works: Iterable[Work], num_ranks: int) -> list[int]:
+def deal(works: Iterable[RowWork], num_ranks: int) -> list[int]:
     """Return the rank of each row, so that the most loaded rank has as little to do as can be.
 
     The rows, in the order given, are cut into pieces of about equal work, a piece for each rank; then single rows move
@@ -113,9 +113,10 @@ def deal(works: Iterable[Work], num_ranks: int) -> list[int]:
         works: of each row; those of a group follow one another.
         num_ranks: number of processes.
 
-    >>> deal([Work(0, 2, 5), Work(0, 2, 5), Work(1, 2, 6), Work(1, 2, 2), Work(1, 2, 2)], 2)
+    >>> deal([RowWork(0, 2, 5), RowWork(0, 2, 5), RowWork(1, 2, 6), RowWork(1, 2, 2), RowWork(1, 2, 2)], 2)
     [0, 0, 1, 1, 1]
-    >>> deal([Work(0, 1, 3), Work(0, 1, 3), Work(1, 1, 9), Work(1, 1, 2), Work(1, 1, 2)], 2)  # the fourth one moves
+    >>> works = [RowWork(0, 1, 3), RowWork(0, 1, 3), RowWork(1, 1, 9), RowWork(1, 1, 2), RowWork(1, 1, 2)]
+    >>> deal(works, 2)  # the fourth one moves
     [0, 0, 1, 0, 1]
     """
     works = list(works)
@@ -132,7 +133,7 @@ def deal(works: Iterable[Work], num_ranks: int) -> list[int]:
     return ranks
 
 
-def pieces(works: Sequence[Work], num: int, fits: Callable[[Sequence[int]], bool]) -> list[list[int]]:
+def balanced_pieces(works: Sequence[RowWork], num: int, fits: Callable[[Sequence[int]], bool]) -> list[list[int]]:
     """Return the rows in pieces of about equal work, those with the most work first.
 
     Args:
@@ -140,10 +141,10 @@ def pieces(works: Sequence[Work], num: int, fits: Callable[[Sequence[int]], bool
         num: of pieces; there are more where they must be smaller to fit, and fewer where there are fewer rows.
         fits: whether some rows may be one piece; one row always may.
 
-    >>> works = [Work(row, 0, own) for row, own in enumerate([1, 2, 4, 3])]
-    >>> pieces(works, 2, lambda rows: True)
+    >>> works = [RowWork(row, 0, own) for row, own in enumerate([1, 2, 4, 3])]
+    >>> balanced_pieces(works, 2, lambda rows: True)
     [[0, 2], [1, 3]]
-    >>> pieces(works, 2, lambda rows: len(rows) < 2)
+    >>> balanced_pieces(works, 2, lambda rows: len(rows) < 2)
     [[2], [3], [1], [0]]
     """
     # One more piece, or some, as long as a piece does not fit; in the end every row is one.
@@ -159,10 +160,10 @@ def pieces(works: Sequence[Work], num: int, fits: Callable[[Sequence[int]], bool
     return sorted(filter(None, dealt), key=lambda rows: -total_work(works[row] for row in rows))
 
 
-def total_work(works: Iterable[Work]) -> int:
+def total_work(works: Iterable[RowWork]) -> int:
     """Return the work of some rows in one place.
 
-    >>> total_work([Work(0, 2, 5), Work(0, 2, 6), Work(1, 3, 1)])
+    >>> total_work([RowWork(0, 2, 5), RowWork(0, 2, 6), RowWork(1, 3, 1)])
     17
     """
     share = _Share()
@@ -171,7 +172,7 @@ def total_work(works: Iterable[Work]) -> int:
     return share.load
 
 
-def _cut(works: Sequence[Work], num_ranks: int) -> list[_Share]:
+def _cut(works: Sequence[RowWork], num_ranks: int) -> list[_Share]:
     """Return the rows in pieces of about equal work."""
     prompts = {work.group: work.prompt for work in works}
     left = sum(prompts.values()) + sum(work.own for work in works)
@@ -187,7 +188,7 @@ def _cut(works: Sequence[Work], num_ranks: int) -> list[_Share]:
     return shares
 
 
-def _move_one(works: Sequence[Work], most: _Share, least: _Share) -> bool:
+def _move_one(works: Sequence[RowWork], most: _Share, least: _Share) -> bool:
     """Move the row that makes the larger of two loads smallest; return whether there is one."""
 
     def larger(row: int) -> int:

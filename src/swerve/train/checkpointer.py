@@ -22,7 +22,7 @@ from swerve.models.starting_model import initial_model
 from swerve.progress import Progress
 from swerve.train.context import StageContext
 from swerve.train.early_stopping import best_step, is_over, kept_steps
-from swerve.train.health.verdict import Verdict
+from swerve.train.health.verdict import HealthVerdict
 from swerve.train.rollouts import pending_state
 from swerve.train.sharded_model import load_for
 from swerve.train.watches import LiveEvaluation
@@ -33,7 +33,7 @@ def save_if_due(
     stage: StageConfig,
     context: StageContext,
     step: int,
-    verdict: Verdict,
+    verdict: HealthVerdict,
     evaluation: LiveEvaluation,
     *,
     stopping: bool,

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.config.engines import OpenAIEngineConfig, ServerEngineConfig, TorchEngineConfig
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, SftStage, StageConfig
+from swerve.config.stages import StageConfig
+from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.errors import ConfigError, nearest
 from swerve.models.hub import is_left_open
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
 from swerve.models.starting_model import OTHER_TOKENS, is_of_run, read_architecture, recipe_architecture
 from swerve.positions import limit_said, max_positions, max_sampled
-from swerve.problems import ProblemFamily, Task, load_family
+from swerve.problems import ProblemFamily, load_family
 from swerve.problems.data_specs import check_source, parse_spec
 from swerve.problems.held_out import HeldOut
 from swerve.problems.learned import read_learned
 from swerve.prompts.encode import encode_completions, encode_prompts
 from swerve.prompts.templates import TemplateArguments, check_template_arguments, template_arguments
 from swerve.rewards.checks import check_graders
-from swerve.rollout.decoding_trial import check_decoding, check_samples
+from swerve.rollout.decoding_trial import check_architecture, check_decoding
 from swerve.rollout.vllm_protocol import check_transfer
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws
@@ -58,12 +59,11 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
         check_machine(config)
     architecture, tokenizer = (None, None) if is_left_open(config.model) else recipe_architecture(config)
     if architecture is not None:
-        check_models(config, architecture, tokenizer, is_here=is_here)
+        check_recipe_models(config, architecture, tokenizer, is_here=is_here)
     # The data; the problems are those that training would draw, unless they would have to be asked for.
-    sources = list(_sources(config.task))
-    for spec in sources:
+    for spec in config.task.sources:
         check_source(spec)
-    family = None if any(parse_spec(spec).is_on_hub for spec in sources) else load_family(config.task)
+    family = None if any(parse_spec(spec).is_on_hub for spec in config.task.sources) else load_family(config.task)
     check_examples(config, family, architecture, tokenizer)
     if family is not None:
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
@@ -130,14 +130,6 @@ def _solution_lengths(
     return [lengths.get(number) for number in range(len(prompts))]
 
 
-def _sources(task: Task) -> Iterator[str]:
-    """Yield the data specs that a task, or a task of a mixture, reads."""
-    for part in getattr(task, "parts", ()):
-        yield from _sources(part.task)
-    yield from (*getattr(task, "train", ()), *getattr(task, "heldout", ()))
-    yield from getattr(getattr(task, "where", None), "exclude", ())
-
-
 def check_machine(config: Config) -> None:
     """Check that what the recipe asks of the machine is there.
 
@@ -202,13 +194,13 @@ def check_examples(
     # That the sources are there; an SFT stage whose turn it is reads its own itself.
     stages = _stages_left(config, done or 0)
     for stage in stages:
-        for spec in _examples(stage):
+        for spec in stage.examples:
             check_source(spec)
     if done is not None and stages and isinstance(stages[0], SftStage):
         del stages[0]
     # Then what is in them, as token ids where the model is at hand.
     for stage in stages:
-        specs = [spec for spec in _examples(stage) if done is not None or not parse_spec(spec).is_on_hub]
+        specs = [spec for spec in stage.examples if done is not None or not parse_spec(spec).is_on_hub]
         if model is None or tokenizer is None:
             for spec in specs:
                 read_learned(spec, HeldOut(), silent)
@@ -220,18 +212,13 @@ def check_examples(
             ).read(specs)
 
 
-def _examples(stage: StageConfig) -> Sequence[str]:
-    """Return the data specs that a supervised stage learns from or validates on."""
-    return (*getattr(stage, "data", ()), *getattr(stage, "validation", ()))
-
-
 def _stages_left(config: Config, done: int) -> list[StageConfig]:
     """Return the stages that are not over after as many global steps."""
     ends = accumulate(stage.steps for stage in config.stages)
     return [stage for end, stage in zip(ends, config.stages, strict=True) if end > done]
 
 
-def check_models(
+def check_recipe_models(
     config: Config,
     model: PreTrainedModel | PreTrainedConfig,
     tokenizer: PreTrainedTokenizerBase | None,
@@ -262,7 +249,7 @@ def check_models(
         if isinstance(model, PreTrainedModel):
             check_decoding(model)
         else:
-            check_samples(model)
+            check_architecture(model)
     # References and teachers: checkpoints of the run, or models with the policy's tokens.
     labels = [stage.label for stage in config.stages]
     for stage in _stages_left(config, done):

@@ -11,7 +11,8 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from swerve.config.curricula import Curriculum, DifficultyCurriculum, SuccessRateCurriculum
-from swerve.config.stages import RlStage, SftStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import ConfigError, nearest
 from swerve.problems import ProblemFamily
 from swerve.problems.mixture import Quota, mixed_parts
@@ -207,12 +208,11 @@ class SolveRates:
     def of(self, problems: Sequence[Problem]) -> list[float]:
         """Return the estimated success rate of each problem.
 
-        With the prior's strength c, the target t and, of solved and tried completions, the sums in which each time the
-        problem was drawn counts `memory` of the next one: p = (solved + c t) / (tried + c).
+        With the target t and, of solved and tried completions, the sums in which each time the problem was drawn counts
+        `memory` of the next one: p = (solved + t) / (tried + 1).
         """
-        prior, target = self._curriculum.prior, self._curriculum.target
         counts = [self._counts.get(problem.id, (0.0, 0.0)) for problem in problems]
-        return [(solved + prior * target) / (tried + prior) for solved, tried in counts]
+        return [(solved + self._curriculum.target) / (tried + 1) for solved, tried in counts]
 
     def weights(self, problems: Sequence[Problem]) -> list[float]:
         """Return the share of the draws of each problem."""

@@ -10,7 +10,8 @@ from swerve.artifacts.files import sha256_file
 from swerve.artifacts.run import RunDirectory
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, RlStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import RejectStage
 from swerve.errors import ConfigError
 from swerve.models.adapter import base_digest
 from swerve.models.hub import pretrained_path
@@ -61,8 +62,8 @@ def _data_digests(config: Config) -> Iterator[tuple[str, str]]:
     if config.model.lora is not None and isinstance(config.model, PretrainedModel):
         yield "model.path", base_digest(pretrained_path(config.model))
     for stage in config.stages:
-        for key in ("data", "validation"):
-            paths = [parse_spec(spec).path for spec in getattr(stage, key, ())]
+        for key, specs in stage.data_specs.items():
+            paths = [parse_spec(spec).path for spec in specs]
             files = [sha256_file(path) for path in paths if path.is_file()]
             if files:
                 yield f"stages.{stage.label}.{key}", sha256(" ".join(files).encode()).hexdigest()

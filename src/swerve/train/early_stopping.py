@@ -12,7 +12,8 @@ from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
-from swerve.config.stages import EarlyStoppingConfig, StageConfig
+from swerve.config.stages import StageConfig
+from swerve.config.supervised_stages import EarlyStoppingConfig, SupervisedStage
 
 Records = Sequence[Mapping[str, Any]]
 """Lines of metrics.jsonl of one stage, in order."""
@@ -51,14 +52,14 @@ def is_over(stage: StageConfig, records: Records) -> bool:
     """Whether the validation loss has not improved for as many validations as the stage is patient.
 
     >>> from swerve.config.stage_base import OptimizerConfig
-    >>> from swerve.config.stages import SftStage
+    >>> from swerve.config.supervised_stages import SftStage
     >>> patient = EarlyStoppingConfig(patience=2)
     >>> stage = SftStage(steps=9, optimizer=OptimizerConfig(lr=0.1), validation_share=0.1, early_stopping=patient)
     >>> records = [{"stage_step": step, "val_loss": 0.5, "best_step": 2} for step in (2, 4, 6)]
     >>> is_over(stage, records), is_over(stage, records[:2])
     (True, False)
     """
-    settings = getattr(stage, "early_stopping", None)
+    settings = stage.early_stopping if isinstance(stage, SupervisedStage) else None
     best = best_step(records)
     if settings is None or best is None:
         return False

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from swerve.batch import TokenSequence, token_batches
-from swerve.config.engines import CheckConfig
+from swerve.config.engines import CheckConfig, ServerEngineConfig
 from swerve.config.recipe import Config
 from swerve.positions import max_sampled
 from swerve.prompts.encode import encode_prompts
 from swerve.prompts.templates import template_arguments
-from swerve.rollout.sync import LONG_PROMPT, EngineCheck, check_prompts
+from swerve.rollout.sync import LONG_PROMPT, EngineCheck, trial_prompts
 from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.types import Problem
@@ -34,11 +34,12 @@ def engine_check(
         tokenizer: the policy's.
         problems: the prompts of the first ones are sampled after.
     """
-    # Prompts of the problems, no longer than model and engine read with the tokens that are sampled after them.
+    # Prompts of the problems, no longer than the model reads with the tokens that are sampled after them.
     settings, engine = config.rollout.check or CheckConfig(), config.rollout.engine
     num_prompts = 0 if config.rollout.check is None else _NUM_PROMPTS
-    limits = [max_sampled(weights.model.config, 1), getattr(engine, "max_model_len", None)]
-    longest = max(1, min([LONG_PROMPT, *(limit - _NUM_TOKENS for limit in limits if limit)]))
+    limit = max_sampled(weights.model.config, 1)
+    longest = LONG_PROMPT if limit is None else max(1, min(LONG_PROMPT, limit - _NUM_TOKENS))
+    sent = engine.dtype if isinstance(engine, ServerEngineConfig) else None
     prompts = encode_prompts(tokenizer, problems[:LONG_PROMPT], template_arguments(config.model))
 
     def teacher_forced(sequences: Sequence[TokenSequence]) -> list[float]:
@@ -50,8 +51,8 @@ def engine_check(
 
     return EngineCheck(
         teacher_forced,
-        check_prompts([prompt.token_ids for prompt in prompts], num_prompts=num_prompts, longest=longest),
-        bound=settings.bound(config.runtime.precision, getattr(engine, "dtype", None)),
+        trial_prompts([prompt.token_ids for prompt in prompts], num_prompts=num_prompts, longest=longest),
+        bound=settings.bound(config.runtime.precision, sent),
         num_tokens=_NUM_TOKENS,
         vocab_size=weights.head.vocabulary_size,
     )

@@ -13,9 +13,9 @@ from swerve.artifacts.messages import is_thought_and_text
 from swerve.artifacts.responses import Response, read_provenance
 from swerve.batch import TokenSequence
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, SftStage
+from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.probe.rollouts.encoder import ResponseEncoder
 from swerve.problems import ProblemFamily
@@ -89,7 +89,7 @@ class ExampleReader:
     ) -> ExampleReader:
         """Return what reads a stage's examples; see the fields. None for a family: nothing is held out."""
         held_out = HeldOut()
-        if family is not None and (stage.validation or getattr(stage, "data", ())):
+        if family is not None and stage.examples:
             held_out = held_out_of(family, seed=derive_seed(config.seed, "problems"), keep=config.keep_heldout)
         return cls(
             tokenizer=tokenizer,
@@ -248,7 +248,7 @@ class ExampleReader:
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
 
-    def _text_examples(self, source: str, records: Sequence[Record]) -> list[Example]:
+    def _text_examples(self, source: str, records: Sequence[FileRecord]) -> list[Example]:
         """Return documents as sequences whose every token is learned: each after the token before it."""
         end = end_token(self.tokenizer)
         begin = self.tokenizer.bos_token_id if self.tokenizer.bos_token_id is not None else end

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from swerve.batch import TokenBatch, TokenSequence, empty_batch, packed_batches, packed_tokens, token_batches
 from swerve.config.stage_base import OptimizerConfig
 from swerve.errors import CheckpointError, MissingExtraError, SwerveError
-from swerve.train.balance import Work, WorkEstimate, deal, pieces
+from swerve.train.balance import RowWork, WorkEstimate, balanced_pieces, deal
 from swerve.train.replicated_model import ReplicatedModel
 
 LossFunction = Callable[[TokenBatch, Tensor], tuple[Tensor, Mapping[str, float]]]
@@ -142,9 +142,10 @@ class Learner:
             return packed_tokens(sequence for row in rows for sequence in units[row]) <= tokens_per_batch
 
         least = math.ceil(packed_tokens(sequences) / tokens_per_batch)
-        num = int(self.world.max(len(pieces(works, least, fits))))
+        num = int(self.world.max(len(balanced_pieces(works, least, fits))))
         rows = [
-            [starts[unit] + place for unit in piece for place in range(together)] for piece in pieces(works, num, fits)
+            [starts[unit] + place for unit in piece for place in range(together)]
+            for piece in balanced_pieces(works, num, fits)
         ]
         return packed_batches(sequences, rows)
 
@@ -163,7 +164,7 @@ class Learner:
         ranks = deal(self._works(units), self.world.size)
         return [number for number, rank in enumerate(ranks) if rank == self.world.rank]
 
-    def _works(self, units: Sequence[Sequence[TokenSequence]]) -> list[Work]:
+    def _works(self, units: Sequence[Sequence[TokenSequence]]) -> list[RowWork]:
         """Return the work of each unit; those that follow one another and have one prompt are a group."""
         prompts = [unit[0][0] for unit in units]
         groups = accumulate(int(prompt != before) for prompt, before in pairwise([None, *prompts]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,9 +16,9 @@ from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.metrics import append_metrics, read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config.objectives import GaeAdvantages
-from swerve.config.presets import preset_notes
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, RlStage, SftStage, StageConfig
+from swerve.config.stages import RlStage, StageConfig
+from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.errors import ConfigError
 from swerve.eval.heldout import evaluate_checkpoint, heldout_problems
 from swerve.models.model_folder import bases_kept, declare_stop_ids, load_base, stop_ids
@@ -37,7 +38,13 @@ from swerve.rollout.engine import make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
 from swerve.train.checkpointer import SavedState, cut_back_to, resume_point, save_if_due
-from swerve.train.checks import check_examples, check_machine, check_models, check_problems, check_solution_lengths
+from swerve.train.checks import (
+    check_examples,
+    check_machine,
+    check_problems,
+    check_recipe_models,
+    check_solution_lengths,
+)
 from swerve.train.context import StageContext
 from swerve.train.curriculum import Draws, stage_draws
 from swerve.train.custom_parts import check_unchanged, custom_digests, load_custom_parts
@@ -116,7 +123,7 @@ def train_run(
         _check_same_problems(session, problems)
         check_problems(config, family, problems)
         if world.is_main:
-            for note in [*preset_notes(config.stages), *family.notes()]:
+            for note in [*chain.from_iterable(stage.notes for stage in config.stages), *family.notes()]:
                 progress.note(note)
         # Training continues after the newest checkpoint that is intact; what was logged later is made again.
         newest, state = resume_point(config, run, progress, world=world, verify=verify)
@@ -172,7 +179,7 @@ def _train_stages(
     else:
         model, tokenizer = state.loaded.model, state.loaded.tokenizer
     check_examples(config, family, model, tokenizer, done=done)
-    check_models(config, model, tokenizer, done=done)
+    check_recipe_models(config, model, tokenizer, done=done)
     check_solution_lengths(config, model.config, tokenizer, problems, checks_solutions=not family.is_prose)
     _note_prompts(session, problems, model, tokenizer)
     draws = {stage.label: stage_draws(phases_of(stage), family, problems, seed=config.seed) for stage in config.stages}

@@ -25,7 +25,9 @@ from swerve.config.engines import EngineConfig, TorchEngineConfig
 from swerve.config.recipe import Config
 from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import Sampling
-from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
+from swerve.config.stage_base import SamplingStage
+from swerve.config.stages import DistillStage, DpoStage, RlStage, StageConfig
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import CheckpointError, ConfigError, said_by
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter
@@ -47,7 +49,7 @@ _PROMPTS_TRIED = 64
 _PROMPTS_OF_PAIRS = 64
 """How many prompts a dpo stage samples from at a time."""
 _SAMPLED_LOGITS = 1 << 22
-"""How many logits are sampled from at a time; see `swerve.rollout.decoding.sample`."""
+"""How many logits are sampled from at a time; see `swerve.rollout.decoding.sample_tokens`."""
 _BYTES_PER_SAMPLED_LOGIT = 24
 _PER_TOKEN, _PER_ROW = ("keys", "values"), ("conv_states", "recurrent_states")
 """What the layers of a cache keep."""
@@ -188,7 +190,7 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
             memory = _divided(memory, config, whole, processes)
         # The cache takes what is free, and the embedded engine samples with the whole weights of a divided model.
         sampling = memory.sampling
-        if available is not None and getattr(engine, "cache_gb", 0.0) is None:
+        if available is not None and isinstance(engine, TorchEngineConfig) and engine.cache_gb is None:
             sampling = min(sampling, max(0, available - memory.held) // 2)
         if sampling and is_divided and isinstance(engine, TorchEngineConfig):
             sampling += sum(map(_size, whole.parameters()))
@@ -316,7 +318,7 @@ def _stage_memory(
     # Sampling, of as many completions side by side as there are.
     sampling, length = 0, prompt + config.max_new_tokens
     if not isinstance(stage, SftStage):
-        prompts = -(-getattr(stage, "prompts_per_step", _PROMPTS_OF_PAIRS) // processes)
+        prompts = -(-(stage.prompts_per_step if isinstance(stage, SamplingStage) else _PROMPTS_OF_PAIRS) // processes)
         rows = min(runtime.max_rows, prompts * stage.samples_per_prompt)
         sampling = _sampling_bytes(mode, model, length, rows=rows, engine=config.rollout.engine)
     is_on_gpu = runtime.device.startswith("cuda") or (runtime.device == "auto" and torch.cuda.is_available())
@@ -356,9 +358,9 @@ def _num_frozen(config: Config, stage: StageConfig, *, total: int, trained: int)
 
 def _fullest_batch(stage: StageConfig, prompt: int, completion: int, *, packed: bool, processes: int) -> TokenBatch:
     """Return a micro-batch as full as the stage's become, which share prompts but no token besides."""
-    repeats = getattr(stage, "samples_per_prompt", 1)
-    together = 2 if stage.kind == "dpo" else 1
-    number = getattr(stage, "prompts_per_step", 0) * repeats or getattr(stage, "batch_size", 1) * together
+    repeats = 1 if isinstance(stage, SftStage) else stage.samples_per_prompt
+    together = 2 if isinstance(stage, DpoStage) else 1
+    number = stage.prompts_per_step * repeats if isinstance(stage, SamplingStage) else stage.batch_size * together
     number = max(together, -(-number // processes))
     sequences = [([index // repeats] * prompt, [index] * completion) for index in range(number)]
     return token_batches(
@@ -412,7 +414,10 @@ def _sampling_bytes(
         for names in (_PER_TOKEN, _PER_ROW)
     )
     chosen = min(rows * int(output.logits.numel()), _SAMPLED_LOGITS) * _BYTES_PER_SAMPLED_LOGIT
-    size, limit = rows * (length * per_token + per_row), getattr(engine, "cache_gb", None)
+    size, limit = (
+        rows * (length * per_token + per_row),
+        engine.cache_gb if isinstance(engine, TorchEngineConfig) else None,
+    )
     return (size if limit is None else min(size, int(limit * 1e9))) + rows * _size(output.logits) + chosen
 
 

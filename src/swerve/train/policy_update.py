@@ -13,7 +13,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config.objectives import ClippedLoss, CustomLoss, GaeAdvantages, LossConfig, NoCorrection, RatioLoss
+from swerve.config.objectives import (
+    ClippedLoss,
+    CustomLoss,
+    GaeAdvantages,
+    LossConfig,
+    NoCorrection,
+    PathLoss,
+    RatioLoss,
+)
 from swerve.config.stages import RlStage
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.losses import clip_fraction, sequence_log_ratio, value_loss
@@ -233,7 +241,7 @@ def _selected(stage: RlStage, rewards: Tensor, counts: Mapping[str, float]) -> T
         return torch.ones(len(rewards), 1)
     correct = (rewards > 0).float()[:, None]
     # With no correct completion anywhere there is nothing to divide by, and nothing to learn from.
-    by_correct = getattr(stage.loss, "normalize", None) == "correct"
+    by_correct = isinstance(stage.loss, PathLoss) and stage.loss.normalize == "correct"
     return correct * (counts["sequences"] / max(1.0, counts["correct"]) if by_correct else 1.0)
 
 
@@ -372,8 +380,8 @@ class TokenObjective:
         divergence = self.kl.in_loss(scaled, logprobs, old, tokens, ref_logits)
         if divergence is not None:
             self._count("kl", divergence, record_as="kl")
-            scope = getattr(self.stage.correction, "scope", "policy")
-            kl_weights = tokens.weights * correction if scope == "policy_and_kl" else tokens.weights
+            is_for_kl = self.stage.correction.scope == "policy_and_kl"
+            kl_weights = tokens.weights * correction if is_for_kl else tokens.weights
             loss = loss + (self.kl.coef or 0.0) * (kl_weights * divergence).sum()
 
         with torch.set_grad_enabled(self.entropy_coef != 0 and torch.is_grad_enabled()):

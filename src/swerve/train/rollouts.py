@@ -17,7 +17,8 @@ from swerve.artifacts.parts import TABLE
 from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.responses import Response, response_from_row, response_row
 from swerve.artifacts.tables import write_table
-from swerve.config.stages import DistillStage, RlStage, StageConfig
+from swerve.config.stage_base import SamplingStage
+from swerve.config.stages import StageConfig
 from swerve.rollout.groups import response_metrics
 from swerve.train.balance import deal
 from swerve.train.columns import Member, TokenSignals
@@ -26,7 +27,6 @@ from swerve.train.health.ungraded import outcome_figures
 from swerve.types import Problem, Prompt, Rollout, RolloutGroup
 from swerve.world import World
 
-SamplingStage = RlStage | DistillStage
 PENDING = "rollouts"
 """The trainer's state that holds rollouts which were sampled ahead."""
 _ORDER = ("group", "sample")

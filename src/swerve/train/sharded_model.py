@@ -24,7 +24,7 @@ from swerve.config.runtime import RuntimeConfig, ShardingConfig
 from swerve.errors import ConfigError
 from swerve.models.adapter import has_adapter, trainable_names, whole_tensors
 from swerve.models.model_folder import LoadedModel, load_model
-from swerve.models.shards import whole_tensor
+from swerve.models.weight_shards import whole_tensor
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 

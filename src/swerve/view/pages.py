@@ -9,7 +9,7 @@ from typing import Any
 
 from swerve.artifacts.metrics import read_step_metrics
 from swerve.artifacts.response_columns import response_schema
-from swerve.artifacts.responses import read_responses
+from swerve.artifacts.responses import read_response_table
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.artifacts.samples import StoredSamples
 from swerve.artifacts.study import find_study, read_study
@@ -155,7 +155,7 @@ def _last_samples(run: RunDirectory) -> dict[str, Any] | None:
     path = max((run.path / "rollouts").glob("step_*.parquet"), default=None)
     if path is None:
         return None
-    responses = read_responses(path, response_schema("group", "problem_id", "text", "reward", "correct"))
+    responses = read_response_table(path, response_schema("group", "problem_id", "text", "reward", "correct"))
     verdicts = [response.correct for response in responses if response.correct is not None]
     said = f"{verdicts.count(True)} of {counted(len(verdicts), 'sample')} right"
     if not verdicts:

@@ -158,14 +158,15 @@ def lines_of_parts(
 
 
 def lines_over_runs(
-    spread: float, num_problems: int, num_samples: int, rng, size: float, draws: int, *, num_runs: int
+    spread: float, num_problems: int, num_samples: int, rng, size: float, draws: int, *, num_runs: int, turned=0.0
 ) -> Lines:
-    """Runs change a chance of one half by `size` on average, others by 4 p (1 - p) as much."""
+    """Runs change a chance of one half by `size` on average, others by 4 p (1 - p) as much; some become another's."""
     rows = []
     for _ in range(draws):
         chances = rng.beta(0.7, 1.3, num_problems)
         base = rng.binomial(num_samples, chances) / num_samples
-        moved = chances + 4 * chances * (1 - chances) * rng.normal(size, spread, num_runs)[:, None]
+        moved = np.where(rng.random(num_problems) < turned, rng.beta(0.7, 1.3, num_problems), chances)
+        moved = moved + 4 * moved * (1 - moved) * rng.normal(size, spread, num_runs)[:, None]
         runs = rng.binomial(num_samples, np.clip(moved, 0, 1)) / num_samples
         over = rows_and_columns_interval(runs - base, bounds=(-1.0, 1.0))
         rows.append((over.low, over.mean, over.high))
@@ -285,11 +286,16 @@ def measured(num_problems: int, num_samples: int, seed: int = 0) -> Rates:
         found = detectable(of(lines_of_parts, part), claim, 80, most=0.5, seed=seed)
         yield claim, Design(**size, false=false[claim], size=found and found[1])
 
-    # Over runs that differ by 1.1 points, or do not.
+
+def measured_runs(num_problems: int, num_samples: int, seed: int = 0) -> Rates:
+    """Yield the rates over runs that differ by 1.1 points, or do not, where some problems become another, or none."""
+    draws, size = draws_of(num_problems), {"num_problems": num_problems, "num_samples": num_samples}
+    of = partial(cards_of, lines_over_runs, num_problems=num_problems, num_samples=num_samples)
     for num_runs in RUNS:
-        cards = [of(lines_over_runs, spread, num_runs=num_runs) for spread in (0.02, 0.0, 0.1)]
+        cards = [of(spread, num_runs=num_runs) for spread in (0.02, 0.0, 0.1)]
+        cards += [of(spread, num_runs=num_runs, turned=0.3) for spread in (0.02, 0.0)]
         false = false_rates(cards, OVER, 0.0, draws // 2, seed)
-        found = detectable(of(lines_over_runs, 0.02, num_runs=num_runs), OVER[0], 200, seed=seed)
+        found = detectable(of(0.02, num_runs=num_runs), OVER[0], 200, seed=seed)
         for claim in OVER:
             yield claim, Design(**size, num_runs=num_runs, false=false[claim], size=found and found[1])
 
@@ -307,7 +313,8 @@ def record() -> None:
     """Measure every claim at every size and write it beside the claim's other rates."""
     designs: dict[str, list] = {}
     for num_samples in SAMPLES:
-        for num, measure in [(num, measured) for num in PROBLEMS] + [(num, measured_gained) for num in GAINED]:
+        whole = [(num, measure) for num in PROBLEMS for measure in (measured, measured_runs)]
+        for num, measure in whole + [(num, measured_gained) for num in GAINED]:
             start = time.process_time()
             for claim, design in measure(num, num_samples):
                 designs.setdefault(claim, []).append(_rounded(design))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import swerve
-from swerve.claim.answers import CLAIMED, judged
+from swerve.claim.answers import CLAIMED, gain_verdict
 from swerve.statistics.decomposition import accuracy_parts
 from tests.claim.planted.models import planted_pair, table_settings
 from tests.claim.planted.rates import check_rates
@@ -24,7 +24,7 @@ def shown(part: int, size: float, seed: int, *, readable: float) -> list[bool]:
     after[part] = before[part] + (1 - before[part]) * min(1.0, size / rise.mean())
     counts = [counted(rng, rates) for rates in (before, after)]
     gains, _ = accuracy_parts(NUM_SAMPLES, *counts)
-    return [judged("rl", claim, row.gain, NUM_PROBLEMS).shown for claim, row in zip(CLAIMED, gains, strict=True)]
+    return [gain_verdict("rl", claim, row.gain, NUM_PROBLEMS).shown for claim, row in zip(CLAIMED, gains, strict=True)]
 
 
 def counted(rng: np.random.Generator, rates: list[np.ndarray]) -> list[np.ndarray]:

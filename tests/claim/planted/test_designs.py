@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from swerve.claim.answers import CLAIMED
 from swerve.claim.rates import claim_rates
 from swerve.statistics.paired import paired_interval
 from tests.claim.planted import designs
-from tests.claim.planted.designs import CURVES, ONE, OVER, PROBLEMS, REACHES, RUNS, SAMPLES, measured
+from tests.claim.planted.designs import CURVES, ONE, OVER, PROBLEMS, REACHES, RUNS, SAMPLES, measured, measured_runs
 
 
 def test_every_claim_on_the_samples_of_a_card_has_all_sizes() -> None:
@@ -55,7 +56,7 @@ def test_lines_of_many_cards_are_those_of_the_card(truth: designs.Truth, monkeyp
 @pytest.mark.planted
 @pytest.mark.parametrize(("num_problems", "num_samples"), [(10, 1), (30, 4), (200, 16)])
 def test_cells_simulated_anew_are_those_of_the_table(num_problems: int, num_samples: int) -> None:
-    for claim, now in measured(num_problems, num_samples, seed=1):
+    for claim, now in chain(*(of(num_problems, num_samples, seed=1) for of in (measured, measured_runs))):
         known = claim_rates()[claim].at(num_problems, num_samples, now.num_runs)
         assert known is not None
         said = f"{now!r} against {known!r}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from swerve.claim.reasoning import KEPT, judged
+from swerve.claim.reasoning import KEPT, reasoning_verdict
 from tests.claim.planted.rates import check_rates
 
 NUM_PROBLEMS, DRAWS, SIZE = 100, 400, 0.07
@@ -25,7 +25,7 @@ def rate(size: float, noise: float = 0.1) -> float:
         chances = np.clip(chances, 0, 1)
         rests = rng.random(NUM_PROBLEMS) < size / _GAIN_AT_A_PROBLEM
         chances[rests, 0], chances[rests, 1] = KEPT, 0
-        shown.append(judged("rl", chances).shown)
+        shown.append(reasoning_verdict("rl", chances).shown)
     return float(np.mean(shown))
 
 

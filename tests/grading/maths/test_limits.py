@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from swerve import equivalent
 from swerve.grading.maths.limits import LIMITS, LimitReached, check_limits
 from tests.cases import each
 
@@ -50,3 +51,4 @@ def test_each_limit_is_named(text: str, limit: str) -> None:
 )
 def test_ordinary_answers_pass(text: str) -> None:
     check_limits(text)
+    assert equivalent(text, text)

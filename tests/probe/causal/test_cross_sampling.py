@@ -17,7 +17,7 @@ from swerve.config.probe import CrossSamplingConfig
 from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.cross_sampling import (
-    CrossSampling,
+    CrossSampler,
     all_doses,
     calibrated_thresholds,
     count_cross_samples,
@@ -81,7 +81,7 @@ def run(reference: LoadedModel, checkpoint: LoadedModel, *, num: int = 80, **opt
     rows = []
     for direction in how["settings"].directions:
         base, other = (reference, checkpoint) if direction == "checkpoint_into_reference" else (checkpoint, reference)
-        sampling = CrossSampling(base=base, other=other, direction=direction, **how)
+        sampling = CrossSampler(base=base, other=other, direction=direction, **how)
         thresholds = sampling.thresholds(prompts(20, first=num))
         for dose in all_doses(thresholds, how["settings"]):
             rows += sampling.rows(prompts(num), dose)

@@ -13,7 +13,7 @@ from swerve.config.probe import CausalConfig
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome
 from swerve.probe.causal.interventions import Control, Intervention, plan_interventions
-from swerve.probe.causal.swaps import count_continued, intervention_rows, look_sizes, run_interventions, verdict
+from swerve.probe.causal.swaps import count_continued, decide, intervention_rows, look_sizes, run_interventions
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.findings.spikes import Spike
@@ -288,7 +288,7 @@ def test_verdicts_by_hand() -> None:
     ) -> str:
         outcomes = {"reference": outcome(num, reference), "checkpoint": outcome(num, checkpoint)}
         item = replace(spike_arms(forced=tokens), outcomes=outcomes)
-        return verdict(item, **{"settings": settings, "confidence": 0.95, **changes})
+        return decide(item, **{"settings": settings, "confidence": 0.95, **changes})
 
     # Newcombe at 95%: 20 and 30 of 50 differ by 0.2 [0.004, 0.376], 10 and 30 by 0.4 [0.211, 0.555]
     assert found(20, 30, 50) == "undecided"
@@ -368,7 +368,7 @@ def test_verdicts_of_sequential_sampling_are_right_as_often_as_stated(toys) -> N
         first, second = item.outcomes.values()
         assert first.num_continuations == second.num_continuations
         assert first.num_continuations in look_sizes(SEQUENTIAL)
-        found = verdict(item, settings=SEQUENTIAL, confidence=0.95)
+        found = decide(item, settings=SEQUENTIAL, confidence=0.95)
         assert found != "undecided" or first.num_continuations == 128
         num += 1
         if found != "undecided":

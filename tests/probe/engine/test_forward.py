@@ -15,7 +15,7 @@ from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import (
     checked_model_head,
-    compare,
+    compare_positions,
     forced_states,
     pair_statistics,
     rebatched_hidden,
@@ -68,7 +68,7 @@ def divergence(p: LoadedModel, q: LoadedModel, sequences: list[Any], *, tokens_p
         forced_states(one, sequences, label=label, tokens_per_batch=tokens_per_batch)
         for one, label in ((p, "rl-1"), (q, "dpo-1"))
     ]
-    return compare(*states, ids, tokens_per_chunk=3)
+    return compare_positions(*states, ids, tokens_per_chunk=3)
 
 
 def pair_that_differs_at(token: int) -> tuple[LoadedModel, LoadedModel]:
@@ -236,11 +236,11 @@ def test_other_vocabulary_or_tokenizer_is_refused_by_name() -> None:
     larger = forced_states(build(vocab_size=20), SEQUENCES, label="rl-5", tokens_per_batch=64)
     ids = torch.zeros(13, dtype=torch.long)
     with pytest.raises(MismatchError, match="rl-5 has a vocabulary of 20 tokens and dpo-8 one of 14"):
-        compare(larger, reference, ids, tokens_per_chunk=8)
+        compare_positions(larger, reference, ids, tokens_per_chunk=8)
     other = build()
     renamed = LoadedModel(model=other.model, tokenizer=build_word_tokenizer(list("abcdefghij")))
     with pytest.raises(MismatchError, match="the tokenizers of rl-5 and dpo-8 differ"):
-        compare(
+        compare_positions(
             forced_states(renamed, SEQUENCES, label="rl-5", tokens_per_batch=64), reference, ids, tokens_per_chunk=8
         )
 

@@ -22,8 +22,8 @@ from swerve.functional.divergence import DivergenceStats, topk_probs
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import CheckedModel
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.engine.forward import compare, forced_states
-from swerve.probe.engine.jobs import Measured
+from swerve.probe.engine.forward import compare_positions, forced_states
+from swerve.probe.engine.jobs import TokenStats
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.store import TENSORS
 from tests.builders import LoadedSource
@@ -127,7 +127,7 @@ def run(
     *,
     sequences: list[Any] | None = None,
     **options: Any,
-) -> Measured:
+) -> TokenStats:
     own = {name: options.pop(name) for name in ProbeConfig.model_fields if name in options}
     return measure(
         list((found or sources()).values()),
@@ -138,7 +138,7 @@ def run(
     )
 
 
-def assert_identical(left: Measured, right: Measured) -> None:
+def assert_identical(left: TokenStats, right: TokenStats) -> None:
     assert left.stats.keys() == right.stats.keys()
     assert left.tops.keys() == right.tops.keys()
     assert (left.vocabulary_sizes, left.pieces) == (right.vocabulary_sizes, right.pieces)
@@ -165,7 +165,7 @@ def test_every_pair_is_what_two_whole_runs_of_its_models_give() -> None:
     states = {label: states_of(model, label) for label, model in MODELS.items()}
     assert list(measured.stats) == PAIRS
     for p, q in PAIRS:
-        expected = compare(states[p], states[q], IDS, tokens_per_chunk=1000)
+        expected = compare_positions(states[p], states[q], IDS, tokens_per_chunk=1000)
         for name in STATS:
             torch.testing.assert_close(
                 getattr(measured.stats[p, q], name), getattr(expected, name), rtol=1e-4, atol=1e-6
@@ -570,7 +570,7 @@ def test_tied_heads_and_models_of_other_widths() -> None:
     tied = build(LlamaConfig, seed=4, tie_word_embeddings=True)
     wide = build(seed=5, hidden_size=24)
     measured = run(sources({"p": tied, "q": wide}), [("p", "q")])
-    expected = compare(states_of(tied, "p"), states_of(wide, "q"), IDS, tokens_per_chunk=100)
+    expected = compare_positions(states_of(tied, "p"), states_of(wide, "q"), IDS, tokens_per_chunk=100)
     torch.testing.assert_close(measured.stats["p", "q"].js, expected.js, rtol=1e-4, atol=1e-6)
 
 
@@ -675,7 +675,7 @@ class Threads:
 
         return World()
 
-    def run(self, function: Callable[[Any], Measured]) -> list[Measured]:
+    def run(self, function: Callable[[Any], TokenStats]) -> list[TokenStats]:
         results: list[Any] = [None] * self.size
 
         def work(rank: int) -> None:
@@ -727,7 +727,7 @@ def test_two_real_processes_give_the_same_bits(on_two_processes: Callable[..., A
         assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
-def flat(measured: Measured) -> dict[str, Tensor]:
+def flat(measured: TokenStats) -> dict[str, Tensor]:
     both = {**{"-".join(pair): one for pair, one in measured.stats.items()}, "noise": measured.noise}
     tensors = {f"{pair} {name}": getattr(one, name) for pair, one in both.items() for name in STATS}
     return {**tensors, **{f"top {label}": top.probs for label, top in measured.tops.items()}}

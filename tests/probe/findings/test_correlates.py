@@ -13,7 +13,7 @@ from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.correlates import divergence_correlates, move_directions
-from swerve.probe.findings.parts import good_moves
+from swerve.probe.findings.token_shares import good_moves
 from swerve.statistics import benjamini_hochberg
 from swerve.types import Problem
 

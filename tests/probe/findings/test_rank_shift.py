@@ -9,7 +9,7 @@ from scipy import stats
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import RankShift
 from swerve.artifacts.responses import Response
-from swerve.probe.findings.parts import rank_classes, rank_shifts, style_shares, text_writer
+from swerve.probe.findings.token_shares import rank_classes, rank_shifts, style_shares, text_writer
 from swerve.statistics import ratio_interval
 from tests.builders import measurements, response
 

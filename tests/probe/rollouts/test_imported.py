@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from swerve.artifacts.responses import Response
-from swerve.cli.data_files import import_responses as import_file
+from swerve.cli.data_import import import_rollouts
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.formats.imported_problems import read_problems
 from swerve.formats.imported_responses import read_responses
@@ -29,8 +29,10 @@ from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.problems.family import problem_id
 from swerve.sandbox.bounded import BoundedCallError
+from swerve.sandbox.limits import shared_limits
 from swerve.types import Problem, Reward
 from tests.chat_models import CALLS, TURNS, byte_level, sentence_piece
+from tests.json_lines import write_json_lines
 
 CHAT = (
     "{% for message in messages %}<|user|>{{ message['content'] }}{% endfor %}"
@@ -626,7 +628,7 @@ def test_a_table_is_taken_with_its_ids_and_offsets(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     options: dict[str, Any] = {"problems": None, "dialect": "auto", "fields": (), "task": None}
     table = tmp_path / "t.parquet"
-    import_file(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
+    import_rollouts(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
     again = import_responses(table, tokenizer=tokenizer)
     of_files: dict[str, Any] = {"place": "", "dialect": "", "sample": 0}
     assert [replace(one, **of_files) for one in again.sequences] == [
@@ -664,7 +666,7 @@ def several_turns(path: Path) -> Path:
     thought = [{**said, "reasoning_content": "two and two"}, {"role": "tool", "content": "Sure?"}]
     rows = [{"id": "a", "gold": "4", "correct": True, "messages": [asked, *tool, said]}]
     rows.append({"id": "b", "gold": "4", "messages": [asked, *thought, said]})
-    path.write_text("\n".join(map(json.dumps, rows)))
+    write_json_lines(path, rows)
     return path
 
 
@@ -703,7 +705,7 @@ def test_a_thought_kept_apart_has_the_tokens_of_one_within_the_text(template: st
 def test_a_table_of_turns_is_read_as_the_file_it_was_made_from(tmp_path: Path) -> None:
     path, out, tokenizer = several_turns(tmp_path / "turns.jsonl"), tmp_path / "table.parquet", byte_level(CALLS)
     tokenizer.save_pretrained(tmp_path / "words")
-    result = import_file(path, out=out, tokenizer=str(tmp_path / "words"))
+    result = import_rollouts(path, out=out, tokenizer=str(tmp_path / "words"))
     assert "without token ids: the chat template, or none, leaves out" in result.text
     row, other = pq.read_table(out).to_pylist()
     assert (row["text"], row["token_starts"], other["completion_ids"]) == (r"\boxed{4}", None, None)
@@ -727,18 +729,17 @@ def test_ids_of_turns_end_before_an_unknown_one_and_say_where_the_text_is_anothe
 def long_among(folder: Path, *numbers: int) -> Path:
     """Write three responses, those of some numbers longer than a tokenizer may be asked for."""
     rows = [
-        {"id": f"p{n}", "question": f"{n} x?", "response": "ab" * 101_000 if n in numbers else "abc", "correct": True}
+        {"id": f"p{n}", "question": f"{n} x?", "response": "ab" * 1_010 if n in numbers else "abc", "correct": True}
         for n in range(3)
     ]
-    path = folder / "r.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_json_lines(folder / "r.jsonl", rows)
     return path
 
 
 def failing_on_long(function: Any, items: Any, limits: Any, *, num_chars: int) -> list[Any]:
     """Do what `call_each` does where the tokenizer reaches its limit on long texts."""
     for number, (record, *_) in enumerate(items):
-        if len(record.text) > 200_000:
+        if len(record.text) > 2_000:
             raise BoundedCallError(End("limit", "CPU time limit 2 s"), number=number)
     return [function(item) for item in items]
 
@@ -747,6 +748,8 @@ def test_a_response_that_is_too_long_for_the_tokenizer_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("swerve.probe.rollouts.encoder.call_each", failing_on_long)
+    short = replace(shared_limits(), max_chars=2_000)
+    monkeypatch.setattr("swerve.probe.rollouts.encoder.shared_limits", lambda: short)
     tokenizer = byte_level(CALLS)
     tokenizer.save_pretrained(tmp_path / "words")
     for numbers in ((0,), (1,), (0, 2)):
@@ -756,7 +759,7 @@ def test_a_response_that_is_too_long_for_the_tokenizer_is_left_out(
         assert read.provenance["unread_turns"] == {
             f"too long for the tokenizer, CPU time limit 2 s: 'p{n}' ({path}, line {n + 1})": 1 for n in numbers
         }
-        result = import_file(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
+        result = import_rollouts(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
         assert f"too long for the tokenizer, CPU time limit 2 s: 'p{numbers[0]}'" in result.text
         rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
         assert [row["completion_ids"] is None for row in rows] == [n in numbers for n in range(3)]
@@ -764,7 +767,7 @@ def test_a_response_that_is_too_long_for_the_tokenizer_is_left_out(
     with pytest.raises(ArtifactError, match="none of its 3 responses can be read as tokens: too long for the token"):
         import_responses(path, tokenizer=tokenizer)
     with pytest.raises(ArtifactError, match="none of its 3 responses can be read as tokens: too long for the token"):
-        import_file(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
+        import_rollouts(path, out=tmp_path / "t.parquet", tokenizer=str(tmp_path / "words"))
 
 
 def test_a_response_with_more_tokens_than_the_models_read_is_left_out(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.rollouts.recorded import stage_start, training_rollouts
 from swerve.problems import load_family
 from swerve.seeds import derive_seed
+from tests.json_lines import write_json_lines
 
 FIRST = 222  # global steps before the small recipe's rl stage
 
@@ -149,7 +149,7 @@ def test_tables_of_other_stages_are_left_out(read, row, tmp_path):
         {"step": FIRST + 1, "stage": "rl", "stage_step": 1},
         {"step": 200, "stage": "sft", "stage_step": 200},
     ]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_json_lines(tmp_path / "metrics.jsonl", records)
     found = read({step: [row(step % 10)] for step in (FIRST, FIRST + 1, FIRST + 4, FIRST + 5)})
     assert [signal["step"] for signal in found.signals if signal["position"] == 0] == [FIRST + 1, FIRST + 4]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from swerve.errors import ArtifactError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.data_specs import read_source
 from swerve.problems.knights.english import parse_puzzle, render_puzzle
 from swerve.problems.knights.rows import prove_row, row_problem
@@ -26,9 +26,9 @@ ROW = {
 }
 
 
-def record(**changes) -> Record:
+def record(**changes) -> FileRecord:
     values = {**ROW, **changes}
-    return Record("rows.jsonl, line 3", {name: value for name, value in values.items() if value is not None})
+    return FileRecord("rows.jsonl, line 3", {name: value for name, value in values.items() if value is not None})
 
 
 def test_a_row_becomes_a_problem():
@@ -58,7 +58,7 @@ def test_a_row_s_own_reasoning_is_the_solution():
 
 
 def test_the_text_alone_is_enough():
-    problem = row_problem(Record("here", {"question": QUIZ}))
+    problem = row_problem(FileRecord("here", {"question": QUIZ}))
     assert problem.answer == "Uma is a fool, Raj is a sage"
     assert problem.id == row_problem(record()).id
 

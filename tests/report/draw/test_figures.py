@@ -107,7 +107,23 @@ def test_figures_can_be_read_at_their_size(drawn: dict[str, Drawing], name: str,
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # such as those of a character that the font lacks
         figure = lay_out(drawn[name], Look(width=width))
-    assert figure.get_figwidth() == {"column": 3.25, "text": 6.75}[width]
+    assert figure.get_figwidth() == {"column": 3.25, "text": 6.75}["text" if len(drawn[name].panels) > 4 else width]
+    check_readable(figure)
+
+
+@pytest.mark.parametrize(("num", "per_line"), [(4, 2), (10, 2), (12, 3), (22, 3)])
+def test_a_figure_of_many_panels_fits_a_page(num: int, per_line: int) -> None:
+    names = [f"Metric {place}" for place in range(num)]
+    rows = Rows(
+        id="a",
+        title="Metrics of every step",
+        columns=dict.fromkeys(names, NUMBER),
+        rows=tuple((f"rl-{step}", *(step + place for place in range(num))) for step in (1, 2, 3)),
+        plots=tuple(Curves(x=(1, 2, 3), columns=(name,)) for name in names),
+    )
+    figure = lay_out(rows_drawing(rows))
+    assert figure.get_figheight() <= 9
+    assert len({round(axes.get_position().x0, 2) for axes in figure.axes[: num - num % per_line]}) == per_line
     check_readable(figure)
 
 

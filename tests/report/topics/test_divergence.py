@@ -32,6 +32,6 @@ def test_stages_are_told_apart(entries: dict[str, Any], told: Any) -> None:
         for name, mean in (("early", 0.002), ("mid", 0.006), ("final", 0.008))
     ]
     assert told({**entries, "stages": stages})["Divergence"][0] == (
-        "By stage, the mean JS from dpo-8 is 0.0020 (0.0010 to 0.0040) at early, 0.0060 (0.0030 to 0.0120) at mid "
+        "By stage, the JS from dpo-8 is 0.0020 (0.0010 to 0.0040) at early, 0.0060 (0.0030 to 0.0120) at mid "
         "and 0.0080 (0.0040 to 0.0160) at final (nats)."
     )

@@ -14,7 +14,8 @@ def test_the_sentences_on_what_was_read(entries: dict[str, Any], told: Any) -> N
     last = {"checkpoint": "rl-80", "js": {"mean": 0.008, "low": 0.007, "high": 0.009}}
     assert told({**entries, "divergences": [last]})["Selection"][1:] == (
         "One greedy completion of each model decided, which is also the rollout compared.",
-        "On the same 400 problems rl-80 alone is right on 211 and dpo-8 alone on 3 (p < 0.001, mid-p McNemar).",
+        "On the same 400 problems, answering greedily, rl-80 alone is right on 211 and dpo-8 alone on 3 (p < 0.001, "
+        "mid-p McNemar).",
         "Another draw of completions would select 70.0% (66.0 to 74.0) of these problems again.",
         "JS of rl-80 is 0.0080 (0.0070 to 0.0090) nats per token on these rollouts; its mean is lower on "
         "\N{LEFT DOUBLE QUOTATION MARK}dpo-8 right\N{RIGHT DOUBLE QUOTATION MARK} (-0.0079 (-0.0089 to -0.0069)) "

@@ -11,7 +11,7 @@ def test_every_sentence_of_a_complete_run(said: Any) -> None:
     assert said() == (
         "On 400 held-out problems, greedy accuracy was 46.5% (41.7 to 51.4) at dpo-8 and 99.2% (97.8 to 99.7) at "
         "rl-80; their difference was not measured.",
-        "Of the traces of rl-80, 96.0% (93.0 to 97.5) have no wrong step at all.",
+        "Of the greedy traces of rl-80, 96.0% (93.0 to 97.5) have no wrong step at all.",
         "Of the 215 problems that dpo-8 gets wrong, rl-80 gets 208 right (how many dpo-8 itself would on another try "
         "cannot be known from one completion each); 200 rollouts \N{LEFT DOUBLE QUOTATION MARK}dpo-8 wrong, "
         "rl-80 right\N{RIGHT DOUBLE QUOTATION MARK} were compared token by token.",

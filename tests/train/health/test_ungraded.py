@@ -10,7 +10,8 @@ import pytest
 
 from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.config.objectives import CollapseConfig
-from swerve.config.stages import RlStage, SftStage
+from swerve.config.stages import RlStage
+from swerve.config.supervised_stages import SftStage
 from swerve.errors import CollapseError, SwerveError
 from swerve.train.health.ungraded import check_end, judge_grading, note_of_failures, outcome_figures
 from swerve.types import Reward

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from dataclasses import replace
@@ -31,6 +30,7 @@ from swerve.train.stages.sft import SftRunner
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 from tests.builders import Notes, trained_run
 from tests.chat_models import CALLS, THINKS, TURNS, byte_level, save_model
+from tests.json_lines import write_json_lines
 
 STAGE = {
     "kind": "sft",
@@ -169,7 +169,7 @@ def _reader(tiny, **changes):
 
 
 def _write(path: Path, *rows) -> str:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_json_lines(path, rows)
     return str(path)
 
 

@@ -73,12 +73,12 @@ class _Comparison:
         if self._num_compared > self._limits.comparisons:
             raise LimitReached(f"comparisons of parts > {self._limits.comparisons}")
         if is_call(gold, "either") or is_call(answer, "either"):
-            plain = (shapes.unwrapped(gold), shapes.unwrapped(answer))
+            plain = (shapes.unbracketed(gold), shapes.unbracketed(answer))
             return self.same(*plain) or self._same_alternatives(gold, answer)
         verdict = self._real_sets(gold, answer)
         if verdict is not None:
             return verdict
-        gold, answer = shapes.unwrapped(gold), shapes.unwrapped(answer)
+        gold, answer = shapes.unbracketed(gold), shapes.unbracketed(answer)
         for rule in self._rules:
             verdict = rule(gold, answer)
             if verdict is not None:
@@ -295,7 +295,7 @@ class _Comparison:
 
     def _same_alternatives(self, gold: Node, answer: Node) -> bool:
         """Compare a list with `or`, in which equal values count once, with fewer values."""
-        expected, given = shapes.pieces(shapes.unwrapped(gold)), shapes.pieces(shapes.unwrapped(answer))
+        expected, given = shapes.pieces(shapes.unbracketed(gold)), shapes.pieces(shapes.unbracketed(answer))
         longer = gold if len(expected) > len(given) else answer
         if len(expected) == len(given) or not is_call(longer, "either"):
             return False

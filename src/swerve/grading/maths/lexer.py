@@ -282,7 +282,7 @@ _ALIASES = {
 _WORD_COMMANDS = FUNCTIONS | SYMBOL_COMMANDS.keys()
 
 
-def tokenize(text: str, *, thousands: bool) -> list[Token]:
+def lex(text: str, *, thousands: bool) -> list[Token]:
     """Split a normalised answer into tokens.
 
     Args:

@@ -21,7 +21,7 @@ from fractions import Fraction
 from swerve.grading.maths import expressions, vocabulary
 from swerve.grading.maths.atoms import COMMANDS, AtomReader
 from swerve.grading.maths.expressions import Call, Group, Node, NotParsed, Number, Quantity, Relation, is_call
-from swerve.grading.maths.lexer import Token, tokenize
+from swerve.grading.maths.lexer import Token, lex
 
 
 def parse(text: str, *, thousands: bool = True) -> Node:
@@ -43,7 +43,7 @@ def parse(text: str, *, thousands: bool = True) -> Node:
     # `]0, 1[` is written as other brackets write it.
     if _OUTWARD.search(text):
         text = _BETWEEN.sub(_inward, text)
-    parser = _Parser(tokenize(text, thousands=thousands))
+    parser = _Parser(lex(text, thousands=thousands))
     node = parser.alternatives()
     if parser.token is not None:
         raise NotParsed(f"cannot read on at {parser.token.text!r}")

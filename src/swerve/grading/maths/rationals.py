@@ -10,7 +10,7 @@ from typing import Any
 
 from swerve.grading.maths.expressions import Call, Node, Number, Quantity
 from swerve.grading.maths.limits import LIMITS, LimitReached, Limits
-from swerve.grading.maths.shapes import unwrapped
+from swerve.grading.maths.shapes import unbracketed
 
 
 class NoValue(Exception):
@@ -174,7 +174,7 @@ digits that were asked for, an answer those of a program's output."""
 
 def last_place(node: Node, digits: int) -> Fraction | None:
     """Return the size of the last printed digit of a decimal with at least so many significant digits, else None."""
-    node = unwrapped(node)
+    node = unbracketed(node)
     if isinstance(node, Call) and node.name in ("neg", "percent"):
         return last_place(node.args[0], digits)
     if isinstance(node, Call) and node.name == "*" and len(node.args) == 2:

@@ -253,14 +253,14 @@ def is_unevaluated(node: Node) -> bool:
 
 def is_same_name(gold: Node, answer: Node) -> bool:
     """Return whether two answers are called the same; `y` may stand for `f(x)`."""
-    functions = [isinstance(unwrapped(node), Call) and bool(expressions.symbols(node)) for node in (gold, answer)]
+    functions = [isinstance(unbracketed(node), Call) and bool(expressions.symbols(node)) for node in (gold, answer)]
     return gold == answer or (Symbol("y") in (gold, answer) and any(functions))
 
 
 def with_argument_of(gold_name: Node, name: Node, value: Node) -> tuple[Node, Node]:
     """Return the name and value of a function, its argument called as in the gold answer: `f(t) = t` for `f(x)`."""
     if isinstance(name, Call) and is_call(gold_name, name.name) and name.name.startswith("function "):
-        wanted, argument = (unwrapped(call.args[0]) for call in (gold_name, name))
+        wanted, argument = (unbracketed(call.args[0]) for call in (gold_name, name))
         if (
             isinstance(wanted, Symbol)
             and isinstance(argument, Symbol)
@@ -275,7 +275,7 @@ def member_and_set(node: Node) -> tuple[Node, ...] | None:
     return node.sides if isinstance(node, Relation) and node.operators == ("in",) else None
 
 
-def unwrapped(node: Node) -> Node:
+def unbracketed(node: Node) -> Node:
     """Return a tree without the brackets around it; the real numbers as an interval."""
     while is_call(node, "group"):
         node = node.args[0]
@@ -305,9 +305,9 @@ def names_differ(gold: Group, answer: Group) -> bool:
 def without_unit(node: Node) -> tuple[Node, str | None]:
     """Return a value and its unit, if it has one; degrees are a unit."""
     if isinstance(node, Quantity):
-        return unwrapped(node.value), node.unit
+        return unbracketed(node.value), node.unit
     if is_call(node, "degrees"):
-        return unwrapped(node.args[0]), "degree"
+        return unbracketed(node.args[0]), "degree"
     return node, None
 
 

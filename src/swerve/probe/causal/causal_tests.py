@@ -19,7 +19,7 @@ from swerve.models.sources import ModelSource
 from swerve.probe.causal.attribution import Spot, attribute, summarise_attribution
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, RecordedSampler
 from swerve.probe.causal.cross_sampling import (
-    CrossSampling,
+    CrossSampler,
     Direction,
     all_doses,
     count_cross_samples,
@@ -283,9 +283,9 @@ class CausalTests:
             sources.reverse()
 
         @cache
-        def sampling() -> CrossSampling:
+        def sampling() -> CrossSampler:
             base, other = map(self._model, sources)
-            return CrossSampling(
+            return CrossSampler(
                 base=base,
                 other=other,
                 direction=direction,

@@ -84,7 +84,7 @@ def count_cross_samples(settings: CrossSamplingConfig, num_problems: int, num_pi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrossSampling:
+class CrossSampler:
     """One direction: a model generates and takes tokens of the other one.
 
     All doses of a problem share their random numbers, so that those of equal budget, and the ends, are paired.

@@ -19,8 +19,8 @@ from swerve.artifacts.responses import Response
 from swerve.config.probe import CausalConfig
 from swerve.probe.causal.continuations import Outcome, Prefix
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import token_regions
 from swerve.probe.findings.spike_table import SpikeTable
+from swerve.probe.findings.token_shares import token_regions
 from swerve.seeds import derive_seed
 
 Arm = Literal["reference", "checkpoint", "alternative"]

@@ -26,7 +26,7 @@ from swerve.artifacts.probe_causes import (
 from swerve.config.probe import CausalConfig
 from swerve.estimates import Estimate, WilcoxonResult
 from swerve.probe.causal.interventions import Arm, Intervention
-from swerve.probe.causal.swaps import look_sizes, verdict
+from swerve.probe.causal.swaps import decide, look_sizes
 from swerve.probe.intervals import Intervals, mean_if_any
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, paired_wilcoxon
@@ -142,7 +142,7 @@ class _Summariser:
     def decisions(self, items: Sequence[Intervention]) -> dict[Decision, int]:
         """Return how many positions have an effect of exactly 0, one inside of +-delta, one outside, or neither."""
         confidence = self.intervals.confidence
-        counts = Counter(verdict(item, settings=self.settings, confidence=confidence) for item in items)
+        counts = Counter(decide(item, settings=self.settings, confidence=confidence) for item in items)
         return {name: counts[name] for name in get_args(Decision)}
 
     def difference(

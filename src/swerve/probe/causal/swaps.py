@@ -32,7 +32,7 @@ def look_sizes(settings: CausalConfig) -> list[int]:
     return sizes
 
 
-def verdict(item: Intervention, *, settings: CausalConfig, confidence: float) -> Decision:
+def decide(item: Intervention, *, settings: CausalConfig, confidence: float) -> Decision:
     """Return whether the interval of an effect, checkpoint - reference, is inside or outside of [-delta, delta].
 
     The interval is Newcombe's for two independent fractions, each look's at level 1 - (1 - confidence) / number of
@@ -75,7 +75,7 @@ def run_interventions(
     """Continue every arm of every intervention and grade the whole completions; return them with their outcomes.
 
     With `max_continuations` set, positions are looked at after `look_sizes(settings)` continuations; one whose effect
-    `verdict` decides gets no more. All open positions of a look are one call of the engine.
+    `decide` decides gets no more. All open positions of a look are one call of the engine.
 
     The arms of a position share their random numbers, and equal prefixes are continued once, so a checkpoint that
     chooses the rollout's own token has an effect of exactly 0. Where the forced token ends the completion, or uses up
@@ -102,7 +102,7 @@ def run_interventions(
             still_open = [
                 index
                 for index in still_open
-                if verdict(done[index], settings=settings, confidence=confidence) == "undecided"
+                if decide(done[index], settings=settings, confidence=confidence) == "undecided"
             ]
     return done
 

@@ -203,7 +203,7 @@ def _on_cpu(top: TopProbs | None) -> TopProbs | None:
     return None if top is None else TopProbs(probs=top.probs.cpu(), ids=top.ids.int().cpu())
 
 
-def compare(
+def compare_positions(
     checkpoint: ForcedStates, reference: ForcedStates, ids: Int[Tensor, " N"], *, tokens_per_chunk: int
 ) -> DivergenceStats:
     """Compare a checkpoint (P) with the reference (Q) at each position, one chunk of logits at a time.

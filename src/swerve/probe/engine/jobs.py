@@ -24,11 +24,12 @@ from swerve.functional.divergence import DivergenceStats
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.sources import CheckedModel, ModelSource
 from swerve.positions import max_positions
+from swerve.probe.engine.forward import STATISTICS
 from swerve.tokens import num_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class TokenStats:
     """Statistics of every pair at every completion position, all sequences one after the other (N positions)."""
 
     stats: dict[tuple[str, str], DivergenceStats]
@@ -51,7 +52,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class MeasureJob:
     """A comparison of two models, or of one model with itself, over some units."""
 
     labels: tuple[str, str]
@@ -79,7 +80,7 @@ class MeasurePlan:
     """Of each sequence the positions of its completion that are compared."""
     units: tuple[tuple[int, ...], ...]
     """The sequences of each forward batch."""
-    jobs: tuple[Job, ...]
+    jobs: tuple[MeasureJob, ...]
     state_keys: Mapping[str, str]
     checked: Mapping[str, CheckedModel]
     """What is known of each model before it is loaded."""
@@ -165,21 +166,21 @@ def plan_measurement(
     state_keys = {
         label: digest_of("states", content, source.fingerprint if kept else label) for label, source in sources.items()
     }
-    variant = [settings.tokens_per_chunk, settings.kernel, settings.top_k]
+    variant = [settings.tokens_per_chunk, settings.kernel, settings.top_k, list(STATISTICS)]
 
     # Each model's most likely tokens are delivered by the first pair that has it.
-    jobs: list[Job] = []
+    jobs: list[MeasureJob] = []
     delivered: set[str] = set()
     for pair in pairs:
         tops = (pair[0] not in delivered, pair[1] not in delivered)
         delivered |= set(pair)
         key = digest_of("pair", [state_keys[label] for label in pair], list(tops), variant)
-        jobs.append(Job(labels=pair, tops=tops, units=tuple(range(len(units))), key=key))
+        jobs.append(MeasureJob(labels=pair, tops=tops, units=tuple(range(len(units))), key=key))
     if noise_of is not None:
         sizes = [sum(len(places[row]) for row in unit) for unit in units]
         key = digest_of("null", state_keys[noise_of], variant)
         chosen = _spread_units(sizes, noise_tokens)
-        jobs.append(Job(labels=(noise_of, noise_of), tops=(False, False), units=chosen, key=key))
+        jobs.append(MeasureJob(labels=(noise_of, noise_of), tops=(False, False), units=chosen, key=key))
     return MeasurePlan(
         sources=sources,
         order=order,

@@ -35,7 +35,7 @@ from swerve.probe.engine.forward import (
     rebatched_hidden,
     unit_hidden,
 )
-from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, plan_measurement
+from swerve.probe.engine.jobs import MeasureJob, MeasurePlan, TokenStats, plan_measurement
 from swerve.probe.engine.store import TENSORS, open_units
 from swerve.progress import ProgressTask
 from swerve.world import World
@@ -60,7 +60,7 @@ def measure(
     shard: Shard = WHOLE,
     on_tokens: Callable[[int], None] | None = None,
     positions: Sequence[Sequence[int]] | None = None,
-) -> Measured:
+) -> TokenStats:
     """Compare pairs of models at the completion positions of the sequences; each model is run once.
 
     The result does not depend on the number of processes, on interruptions, nor on where states are kept.
@@ -145,7 +145,7 @@ class _Engine:
     heads: dict[str, Head] = field(init=False, default_factory=dict)
     turned: set[str] = field(init=False, default_factory=set)
     """Models that had their turn, and the one that has it."""
-    missing: dict[Job, set[int]] = field(init=False, default_factory=dict)
+    missing: dict[MeasureJob, set[int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.units = open_units(self.store, self.shard.copied)
@@ -156,7 +156,7 @@ class _Engine:
         """Return the units of which a comparison is not there."""
         return set().union(*(self._not_there(job, job.units) for job in self.plan.jobs))
 
-    def _not_there(self, job: Job, units: Iterable[int]) -> set[int]:
+    def _not_there(self, job: MeasureJob, units: Iterable[int]) -> set[int]:
         return {unit for unit in units if self.units.get("pair", [job.key, unit]) is None}
 
     def run(self) -> None:
@@ -226,14 +226,16 @@ class _Engine:
     def _keep(self) -> bool:
         return self.settings.keep_states and self.store is not None
 
-    def _open_jobs(self, label: str, unit: int) -> list[Job]:
+    def _open_jobs(self, label: str, unit: int) -> list[MeasureJob]:
         return [job for job, units in self.missing.items() if label in job.labels and unit in units]
 
     def _states(self, label: str, unit: int) -> Tensor | None:
         tensors = self.units.get("states", [self.plan.state_keys[label], unit])
         return None if tensors is None else tensors["hidden"]
 
-    def _run_job(self, job: Job, unit: int, states: tuple[Tensor | None, Tensor | None], device_type: str) -> None:
+    def _run_job(
+        self, job: MeasureJob, unit: int, states: tuple[Tensor | None, Tensor | None], device_type: str
+    ) -> None:
         hidden, ref_hidden = states
         if hidden is None or ref_hidden is None:
             raise ArtifactError(_CHANGED)
@@ -263,13 +265,13 @@ class _Engine:
         self.units.put("pair", [job.key, unit], tensors)
         self.missing[job].discard(unit)
 
-    def collect(self) -> Measured:
+    def collect(self) -> TokenStats:
         results = {job: self._gathered(job) for job in self.plan.jobs}
         main = [job for job in self.plan.jobs if not job.is_null]
         null = next((job for job in self.plan.jobs if job.is_null), None)
         positions = torch.empty(0, dtype=torch.long) if null is None else self.plan.positions(null.units).sort().values
         sizes = {label: checked.vocabulary_size for label, checked in self.plan.checked.items()}
-        return Measured(
+        return TokenStats(
             stats={job.labels: _stats(results[job]) for job in main},
             tops={
                 label: TopProbs(probs=results[job][f"{side}_probs"], ids=results[job][f"{side}_ids"])
@@ -283,7 +285,7 @@ class _Engine:
             tokenizer=self.plan.checked[self.plan.order[0]].tokenizer,
         )
 
-    def _gathered(self, job: Job) -> dict[str, Tensor]:
+    def _gathered(self, job: MeasureJob) -> dict[str, Tensor]:
         """Return a job's tensors from all processes or shards, in the order of the sequences."""
         by_unit: dict[int, dict[str, Tensor]] = {}
         there = range(len(self.plan.units)) if self.shard.is_share else self._mine()

@@ -21,7 +21,7 @@ from swerve.artifacts.probe_dynamics import Correlate, Direction, WrongStepMoves
 from swerve.artifacts.probe_findings import Divergence
 from swerve.estimates import Estimate
 from swerve.probe.engine.measured import Measurements, Pair
-from swerve.probe.findings.parts import by_source, good_moves
+from swerve.probe.findings.token_shares import by_source, good_moves
 from swerve.probe.intervals import Mask
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, cliffs_delta, paired_wilcoxon

@@ -20,8 +20,8 @@ from swerve.artifacts.probe_findings import Divergence
 from swerve.estimates import Estimate
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.entropy import forking_tokens
-from swerve.probe.findings.parts import REGIONS, good_moves, style_tokens, token_regions
 from swerve.probe.findings.planted import Sentences
+from swerve.probe.findings.token_shares import REGIONS, good_moves, style_tokens, token_regions
 from swerve.probe.intervals import Mask, TokenIntervals
 from swerve.statistics.intervals import draw_difference
 from swerve.statistics.ranking import auc_difference

@@ -24,8 +24,8 @@ from swerve.artifacts.probe_findings import (
     RegionEntropy,
 )
 from swerve.probe.engine.measured import Measurements, Pair
-from swerve.probe.findings.parts import REGIONS, token_regions
 from swerve.probe.findings.spike_table import SpikeTable
+from swerve.probe.findings.token_shares import REGIONS, token_regions
 from swerve.probe.intervals import TokenIntervals
 from swerve.statistics import Estimate
 

@@ -17,7 +17,7 @@ from swerve.rewards.checks import has_grader, outside_policies
 from swerve.rewards.graders import GRADERS
 
 
-def check_files(recipe: ProbeRecipe, *, has_run: bool = False) -> None:
+def check_recipe_files(recipe: ProbeRecipe, *, has_run: bool = False) -> None:
     """Check the files that the recipe of a probe names, as far as they are there.
 
     Args:
@@ -78,8 +78,8 @@ def task_policies(path: Path, task: Task, records: Sequence[Response]) -> dict[s
             f"{path}: {lacking} of {len(records)} responses have no gold answer, so {task.kind} cannot grade them; "
             "give the problems with --problems FILE, or name the field with --field gold=FIELD"
         )
-    grading: Any = getattr(task, "grading", None) if "grading" in task.model_fields_set else None
-    return outside_policies(task.kind, {} if grading is None else grading.model_dump(mode="json", exclude_unset=True))
+    given = task.policies if "grading" in task.model_fields_set else None
+    return outside_policies(task.kind, {} if given is None else given.model_dump(mode="json", exclude_unset=True))
 
 
 def _is_judged(response: Response) -> bool:

@@ -170,9 +170,9 @@ def _read(entries: Mapping[int, Any]) -> dict[int, Response]:
             read[number] = Response(problem=asked, prompt=entry[0], text=entry[1], place=f"response {number}")
     if records:  # written like lines of a file
         from swerve.formats.imported_responses import check_prompts, responses_of
-        from swerve.formats.records import Record
+        from swerve.formats.records import FileRecord
 
-        lines = [Record(f"response {number}", {"id": str(number), **values}) for number, values in records.items()]
+        lines = [FileRecord(f"response {number}", {"id": str(number), **values}) for number, values in records.items()]
         responses = list(responses_of(Path("responses"), lines))
         check_prompts(Path("responses"), responses)
         read.update(zip(records, responses, strict=True))

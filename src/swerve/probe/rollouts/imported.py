@@ -35,6 +35,7 @@ from swerve.probe.rollouts.tokenise import (
     starting_tokens,
 )
 from swerve.problems import ProblemFamily, Task, load_family
+from swerve.problems.reading import ReadFamily
 from swerve.prompts.templates import as_response, turn_end
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, has_grader
@@ -241,7 +242,7 @@ def _sequence(
     metadata |= {key: response.extra[key] for key in _CONDITIONED if key in response.extra and key not in metadata}
     problem = replace(own, question=own.question or encoded.prompt, metadata=metadata)
     # A file names no code to run: of reward files only the one of the task or the run is.
-    reward_file = None if family is None else getattr(family, "grading", {}).get("file")
+    reward_file = family.grading.get("file") if isinstance(family, ReadFamily) else None
     if (problem.grader or problem.family) == "python" and problem.grading.get("file") != reward_file:
         problem = replace(problem, family=IMPORTED, grader="", grading={})
     # What grades it: its own grader, the run's, or the task's.

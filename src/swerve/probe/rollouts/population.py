@@ -11,11 +11,11 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.evaluation import read_evaluation
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA
-from swerve.artifacts.responses import Response, by_problem, read_responses
+from swerve.artifacts.responses import Response, by_problem, read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.config.probe import ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.probe.rollouts.selection import Selection, select, turned_by_itself
+from swerve.probe.rollouts.selection import Selection, select_by_rules, turned_by_itself
 from swerve.probe.rollouts.tokenise import marked_positions, token_spans
 from swerve.problems import ProblemFamily
 from swerve.rollout.groups import completion_text
@@ -42,7 +42,7 @@ def read_evaluated(run: RunDirectory, *checkpoints: CheckpointRef) -> list[list[
             first = run.evaluation_path(checkpoints[0])
             raise ArtifactError(f"{first} and {path} were made with different settings; {again}")
         settings.append(evaluation.settings)
-        responses.append(read_responses(table, EVALUATION_SCHEMA))
+        responses.append(read_response_table(table, EVALUATION_SCHEMA))
     return responses
 
 
@@ -57,7 +57,7 @@ def select_rollouts(
     """Select the rollouts of every population from two evaluations, problems in the order evaluated.
 
     With `selection: greedy` problems are sorted by their greedy completions, and these are read; with `split` by their
-    sampled ones (see `select`).
+    sampled ones (see `select_by_rules`).
 
     Args:
         reference: all responses of the reference's evaluation.
@@ -102,7 +102,7 @@ def select_rollouts(
                     "set eval.samples_per_problem=4 and run swerve eval again"
                 )
     rules = (config.selection, config.selection)
-    selection = select(*decisive, labels=labels, rules=rules, config=config, tie_seed=tie_seed)
+    selection = select_by_rules(*decisive, labels=labels, rules=rules, config=config, tie_seed=tie_seed)
 
     # Of each problem that greedy completions select, the share of pairs of samples that would select it again.
     reselected = []

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
-from swerve.artifacts.responses import Response, read_responses
+from swerve.artifacts.responses import Response, read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
 from swerve.config.stages import DistillStage
@@ -146,7 +146,7 @@ def _quotas(num_steps: int, total: int) -> list[int]:
 
 
 def _sampled(path: Path, count: int, seed: int) -> list[Response]:
-    rollouts = read_responses(path, ROLLOUTS_SCHEMA)
+    rollouts = read_response_table(path, ROLLOUTS_SCHEMA)
     chosen = sorted(np.random.default_rng(seed).permutation(len(rollouts))[:count].tolist())
     return [rollouts[place] for place in chosen]
 

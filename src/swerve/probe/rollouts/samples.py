@@ -10,7 +10,7 @@ from swerve.config.probe import ProbeConfig
 from swerve.errors import ConfigError, MismatchError, nearest
 from swerve.formats.conditions import LENGTH, Condition, field_of
 from swerve.probe.recipe import SelectionName
-from swerve.probe.rollouts.selection import Rule, Selection, select
+from swerve.probe.rollouts.selection import Rule, Selection, select_by_rules
 from swerve.types import Problem
 
 _NUM_SHOWN = 12
@@ -29,7 +29,7 @@ def choose_rollouts(
     """Choose rollouts by the samples of the reference and the final checkpoint, at most one per problem and population.
 
     Where a file has two samples of every problem and more, the first half of them decides, and rollouts of the other
-    half are read (see `select`). Else the first sample does both.
+    half are read (see `select_by_rules`). Else the first sample does both.
 
     Args:
         reference: graded samples of the reference; those without a verdict decide nothing and are not read.
@@ -58,7 +58,7 @@ def choose_rollouts(
     # A model with two samples of every problem has some that decide and others that are read.
     groups = [{name: samples[name] for name in left} for samples in (before, after)]
     reference_rule, final_rule = (_rule(group) for group in groups)
-    selection = select(
+    selection = select_by_rules(
         *groups,
         labels=labels,
         rules=(reference_rule, final_rule),

@@ -71,7 +71,7 @@ class _Verdict:
     read: Sequence[Response]
 
 
-def select(
+def select_by_rules(
     reference: Mapping[str, Sequence[Response]],
     final: Mapping[str, Sequence[Response]],
     *,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from swerve.errors import ConfigError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.grading.grader import GraderEntry
 from swerve.problems.data_specs import Specs
 from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout
@@ -170,7 +170,7 @@ class _ReadPuzzles(ReadFamily[KAndKTask]):
     name = FAMILY
     reads_chats = False
 
-    def problem(self, record: Record) -> Problem:
+    def problem(self, record: FileRecord) -> Problem:
         """Return a row as a problem, proved from its text."""
         return row_problem(record)
 

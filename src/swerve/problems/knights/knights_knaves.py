@@ -12,13 +12,13 @@ from pydantic import Field
 
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.knights.logic import COMMUTING, LIES, TRUTHFUL, Statement, join, renumbered, solutions
-from swerve.problems.task import FINAL_ANSWER, Task, TaskKind
+from swerve.problems.task import FINAL_ANSWER, SingleTask, TaskKind
 from swerve.problems.walk import Slot, Walk, WalkedFamily, fixed, slot, write_solution
 from swerve.settings import PositiveInt, Probability
 from swerve.types import Problem
 
 
-class KnightsKnavesTask(Task):
+class KnightsKnavesTask(SingleTask):
     """Knights always tell the truth, knaves always lie: who is what?"""
 
     planted: ClassVar[str] = "“if” is read as “and”, and “or” as “either, but not both”"

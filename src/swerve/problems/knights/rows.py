@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swerve.errors import ArtifactError
-from swerve.formats.records import Record
+from swerve.formats.records import FileRecord
 from swerve.problems.family import problem_id
 from swerve.problems.knights.english import Puzzle, answer_text, parse_puzzle
 from swerve.problems.knights.logic import as_statements, parse_statements, solutions
@@ -30,7 +30,7 @@ class ProvedRow:
     """Field -> what is wrong."""
 
 
-def prove_row(record: Record) -> ProvedRow:
+def prove_row(record: FileRecord) -> ProvedRow:
     """Prove the puzzle of a row from its text (`quiz` or `question`) and compare every stored field with it.
 
     Compared where present: `names`, `knight_knave`, `statements`, `solution`, `solution_text_format`.
@@ -95,7 +95,7 @@ def _comparable(name: str, stored: Any) -> Any:
     return stored
 
 
-def row_problem(record: Record) -> Problem:
+def row_problem(record: FileRecord) -> Problem:
     """Return a row as a problem, proved from its text.
 
     The solution is the row's own reasoning (`cot_head`, `cot_repeat_steps`, `cot_foot`) or else a written one.

@@ -15,12 +15,12 @@ from swerve.errors import ConfigError, MissingExtraError, nearest
 from swerve.grading.grader import GraderEntry
 from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
-from swerve.problems.task import Task, TaskKind
+from swerve.problems.task import PromptedTask, TaskKind
 from swerve.settings import PositiveInt, Share
 from swerve.types import Problem
 
 
-class ReasoningGymTask(Task):
+class ReasoningGymTask(PromptedTask):
     """A data set of the package reasoning-gym; its score counts as right from `threshold` on."""
 
     kind: Literal["reasoning_gym"] = "reasoning_gym"

@@ -12,7 +12,7 @@ from swerve.grading.answers import find_answer
 from swerve.grading.grader import GraderEntry, graded
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, with_prompt
-from swerve.problems.task import Task, TaskKind
+from swerve.problems.task import PromptedTask, TaskKind
 from swerve.problems.word_problems.mistakes import find_mistakes
 from swerve.problems.word_problems.story import Event, Story, draw_story, told, written_solution
 from swerve.settings import PositiveInt, Probability
@@ -20,7 +20,7 @@ from swerve.text import counted
 from swerve.types import Problem, Reward, StepMark
 
 
-class WordProblemsTask(Task):
+class WordProblemsTask(PromptedTask):
     """Word problems of a few steps in English of varying wording, made for small models with learned sub-words."""
 
     kind: Literal["word_problems"] = "word_problems"

@@ -55,7 +55,7 @@ function bindFiles(reader) {
 function csvOfTokens({ page, number, rollout }) {
   const decoded = { [number]: rollout };
   const rows = page.index.checkpoints.flatMap((_, checkpoint) => rollout.tokens.map((_token, position) => tokenRow(page, decoded, number, position, checkpoint)));
-  return csvOf([TOKEN_NAMES, ...rows]);
+  return csvOf([tokenNames(page.index), ...rows]);
 }
 
 // The tokens in lines of letters of one width, each on its shade.

@@ -105,7 +105,7 @@ function decodeRollout(bytes, index, number) {
     const row = model * length;
     if (name === "rank") return Float32Array.from(ranks.subarray(row, row + length));
     const start = index.columns.indexOf(name) * cells + row;
-    const sign = name === "logprob" ? -1 : 1;
+    const sign = name.startsWith("logprob") ? -1 : 1;
     const column = new Float32Array(length);
     for (let i = 0; i < length; i += 1) column[i] = sign * values[codes[start + i]];
     return column;

@@ -34,7 +34,7 @@ function rowsAsTable(rows) {
 function rowsHeld({ num, columns }) {
   const inside = columns[0].length, shown = Math.min(inside, ROWS_AT_ONCE);
   if (shown === num) return "";
-  const file = inside < num ? `the CSV has the first ${inside.toLocaleString("en")}; the lines above make all` : "the CSV has all";
+  const file = inside < num ? `the CSV has the first ${inside.toLocaleString("en")}; the lines below make all` : "the CSV has all";
   return `Here are the first ${shown.toLocaleString("en")} of ${num.toLocaleString("en")} rows; ${file}.`;
 }
 

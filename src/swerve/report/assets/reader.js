@@ -516,7 +516,9 @@ class Reader {
     };
     const category = (rollout.categories[position] || "").replace(/_/g, " ");
     const place = `Position ${position} of 0 to ${rollout.tokens.length - 1}${category ? `, ${category}` : ""}${this.spikeName(position)}.`;
-    return `${quoted(rollout.words[position])}: probability ${pair("logprob", (value) => chance(Math.exp(value)))}, rank ${pair("rank", String)}, entropy ${pair("entropy", nats)} nats (${page.index.reference} → ${label}). ${place}`;
+    const own = statisticsOf(page.index).filter(([name, isReference]) => isReference && name !== "logprob");
+    const others = own.map(([name]) => `${name.replace(/_/g, " ")} ${pair(name, nats)} nats`).join(", ");
+    return `${quoted(rollout.words[position])}: probability ${pair("logprob", (value) => chance(Math.exp(value)))}, rank ${pair("rank", String)}, ${others} (${page.index.reference} → ${label}). ${place}`;
   }
 
   spikeName(position) {

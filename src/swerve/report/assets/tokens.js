@@ -99,20 +99,31 @@ class TokenItems {
 
   // The same columns as in Python: `run.tokens`.
   csv(ids) {
-    return csvOf([TOKEN_NAMES, ...ids.map((id) => tokenRow(this.page, this.decoded, this.numbers[id], this.positions[id], this.page.checkpoint))]);
+    return csvOf([tokenNames(this.page.index), ...ids.map((id) => tokenRow(this.page, this.decoded, this.numbers[id], this.positions[id], this.page.checkpoint))]);
   }
 }
 
-const TOKEN_NAMES = ["sequence_id", "problem_id", "position", "token", "context", "checkpoint", "reference", "js", "kl_forward", "kl_reverse", "entropy", "entropy_ref", "logprob", "logprob_ref", "rank", "rank_ref", "category", "rank_change", "repair"];
+// The stored numbers of a token as [name, whether it is the reference's]; a divergence is of both models.
+function statisticsOf({ columns, divergences }) {
+  const isOfBoth = (name) => divergences.some(([divergence]) => divergence === name);
+  return columns.flatMap((name) => (isOfBoth(name) ? [[name, false]] : [[name, false], [name, true]]));
+}
+
+function tokenNames(index) {
+  const names = statisticsOf(index).map(([name, isReference]) => name + (isReference ? "_ref" : ""));
+  return ["sequence_id", "problem_id", "position", "token", "context", "checkpoint", "reference", ...names, "rank", "rank_ref", "category", "rank_change", "repair"];
+}
 
 // A token of one checkpoint as a row of a file; numbers are those that the page stores, right to 0.4%.
 function tokenRow({ index }, decoded, number, position, checkpoint) {
   const rollout = decoded[number];
-  const at = (column) => (column && Number.isFinite(column[position]) ? Number(column[position].toPrecision(4)) : null);
-  const of = (name) => at(rollout.column(name, checkpoint));
-  const pair = (name) => [of(name), at(rollout.ofReference(name))];
-  const [rank, before] = pair("rank");
+  const at = (name, isReference) => {
+    const column = isReference ? rollout.ofReference(name) : rollout.column(name, checkpoint);
+    return column && Number.isFinite(column[position]) ? Number(column[position].toPrecision(4)) : null;
+  };
+  const [rank, before] = [at("rank", false), at("rank", true)];
   const effect = effectsOf(rollout).get(position);
   const last = [rollout.categories[position] || "", rank === null ? null : before - rank, effect ? (effect[1] - effect[0]) / effect[2] : null];
-  return [number, index.rollouts[number].problem, position, rollout.tokens[position] || rollout.words[position], textBefore(rollout, position), index.checkpoints[checkpoint].label, index.reference, of("js"), of("kl_forward"), of("kl_reverse"), ...pair("entropy"), ...pair("logprob"), rank, before, ...last];
+  const statistics = statisticsOf(index).map(([name, isReference]) => at(name, isReference));
+  return [number, index.rollouts[number].problem, position, rollout.tokens[position] || rollout.words[position], textBefore(rollout, position), index.checkpoints[checkpoint].label, index.reference, ...statistics, rank, before, ...last];
 }

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.errors import ConfigError, nearest
-from swerve.report.draw.figures import INK, Drawing, Panel, colour_map, figure_of, label_text, rows_drawing
+from swerve.notebook import INK
+from swerve.report.draw.figures import Drawing, Panel, colour_map, figure_of, label_text, rows_drawing
 from swerve.report.names import METHODS, divergence_name, named
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import Rollouts, rank, wrong_sentence
@@ -287,7 +288,7 @@ def _draw_map(axes: Axes, width: float, *, study: CaseStudy) -> Sequence[Any]:
     axes.set_yticks(range(len(values)), [label_text(label, limit=14) for label in study.heights])
     tokens = [_plain(study.tokens[at], limit=8) for at in shown]
     axes.set_xticks(range(len(shown)), tokens, rotation=90, family=_MONO)
-    axes.set_xlabel(study.where(shown[0], shown[-1]))
+    axes.set(xlabel=study.where(shown[0], shown[-1]), ylabel="checkpoint")
     label, top = f"{divergence_name(study.summary)} (nats)", norm.vmax or 0.0
     figure_of(axes).colorbar(image, ax=axes, pad=0.02, label=label, ticks=[0.0, top / 4, top], format="%.2g")
     return ()

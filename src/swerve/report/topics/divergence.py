@@ -11,7 +11,7 @@ from swerve.report.format import SAME, compared, mean_words
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, Dots, Rows, divergence_unit
-from swerve.report.run_evidence import divergence_evidence
+from swerve.report.token_evidence import divergence_evidence
 from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, rows_of, with_rows
 from swerve.text import count, listed, number, number_interval, signed_interval
 

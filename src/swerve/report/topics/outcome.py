@@ -34,7 +34,7 @@ def _sentences(inputs: ReportInputs) -> Iterator[str]:
             yield Sentence(said, paired_evidence(inputs, "pass", *_means(ends)))
     if last is not None and (right := last.greedy.trace_right) is not None:
         evidence = paired_evidence(inputs, "trace", *_means({last.checkpoint: right}))
-        said = f"Of the traces of {last.checkpoint}, {percent_interval(right)} have no wrong step at all."
+        said = f"Of the greedy traces of {last.checkpoint}, {percent_interval(right)} have no wrong step at all."
         yield Sentence(said, evidence)
     if inputs.summary is None:
         yield "Where the checkpoints differ from the reference was not measured."

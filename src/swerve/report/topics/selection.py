@@ -9,11 +9,12 @@ from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Population
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate, SkewedMean
 from swerve.report.evidence import Figure, Sentence, digits_of
-from swerve.report.format import compared
+from swerve.report.format import compared, mean_words
 from swerve.report.names import divergence_name, population_title
 from swerve.report.read import ReportInputs
 from swerve.report.rows import COUNT, TEXT, Cell, Dots, Rows, divergence_unit
-from swerve.report.run_evidence import divergence_evidence, paired_evidence
+from swerve.report.run_evidence import paired_evidence
+from swerve.report.token_evidence import divergence_evidence
 from swerve.report.topics.topic import Column, Topic, of_probe, rows_of, with_rows
 from swerve.text import count, listed, number_interval, p_words, percent_interval, quoted, signed_interval
 
@@ -41,13 +42,14 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     # By how much accuracy differs is said among the outcomes; here on which problems one alone is right.
     test = summary.mcnemar
     if test is not None and test.num:
-        ends = (summary.reference, summary.final)
+        ends, how = (summary.reference, summary.final), "" if summary.is_imported else ", answering greedily,"
         numbers = [Figure(name="problems", statistic="rows")]
         numbers.append(Figure(name=f"right at {summary.final} alone", statistic="rises", columns=ends))
         numbers.append(Figure(name=f"right at {summary.reference} alone", statistic="falls", columns=ends))
         yield Sentence(
-            f"On the same {count(test.num)} problems {summary.final} alone is right on {count(test.num_second_only)} "
-            f"and {summary.reference} alone on {count(test.num_first_only)} ({p_words(test.p_value)}, mid-p McNemar).",
+            f"On the same {count(test.num)} problems{how} {summary.final} alone is right on "
+            f"{count(test.num_second_only)} and {summary.reference} alone on {count(test.num_first_only)} "
+            f"({p_words(test.p_value)}, mid-p McNemar).",
             paired_evidence(inputs, "right", *numbers),
         )
     if summary.reselected is not None:
@@ -87,7 +89,7 @@ def _populations(summary: ProbeSummary) -> str:
     if own is None or not others:
         return ""
     return (
-        f"{divergence_name(summary)} of {summary.final} is {divergence_unit(summary.divergence).text(own)} nats per "
+        f"{divergence_name(summary)} of {summary.final} is {mean_words(own)} nats per "
         f"token on these rollouts; its mean is {listed(others)}."
     )
 

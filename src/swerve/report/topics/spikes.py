@@ -13,7 +13,7 @@ from swerve.report.format import claim_words
 from swerve.report.names import METHODS, REGIONS, SELECTORS, divergence_name, named, selector_word
 from swerve.report.read import ReportInputs
 from swerve.report.rows import AUC, COUNT, PER_1000, SHARE, Dots, Rows
-from swerve.report.run_evidence import spike_evidence, top_evidence
+from swerve.report.token_evidence import spike_evidence, top_evidence
 from swerve.report.topics.topic import (
     KNOWN_STEPS,
     FigureSpec,

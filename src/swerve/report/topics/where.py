@@ -10,7 +10,7 @@ from swerve.artifacts.probe_claims import NULL_NAMES, TOKEN_NULLS, DivergenceCla
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, CheckpointEntropy, RankClass, Region
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
-from swerve.report.evidence import Evidence, Figure, Sentence, digits_of
+from swerve.report.evidence import Figure, Sentence, digits_of
 from swerve.report.format import claim_words
 from swerve.report.names import REGIONS, divergence_name
 from swerve.report.read import ReportInputs
@@ -29,7 +29,7 @@ from swerve.report.rows import (
     Rows,
     divergence_unit,
 )
-from swerve.report.run_evidence import uncertain_evidence
+from swerve.report.token_evidence import share_evidence
 from swerve.report.topics.topic import (
     Column,
     FigureSpec,
@@ -64,8 +64,10 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
         yield f"Noise of the same size was not measured: {noise.not_measured}."
     claims = (summary.claim("share", of) for of in ("third", "style", "uncertain", "good"))
     for claim in filter(None, claims):
-        evidence = _uncertain(inputs, summary, claim) if claim.of == "uncertain" else None
-        yield Sentence(f"{claim.name}: {claim_words(claim)}.", evidence)
+        columns = (f"of this there {summary.divergence}", f"sum of {summary.divergence}")
+        write = digits_of(percent_interval, claim.estimate)
+        share = Figure(name="of the divergence", statistic="ratio of sums", columns=columns, write=write)
+        yield Sentence(f"{claim.name}: {claim_words(claim)}.", share_evidence(inputs, claim, share))
 
     # Of many categories those that no null explains.
     categories = [claim for claim in summary.claims if claim.of == "category"]
@@ -94,14 +96,6 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
             f"In its own text, {shift.checkpoint} writes the first choice of {summary.reference} at {first} of the "
             f"tokens, its second or third at {second} and a lower one at {lower}."
         )
-
-
-def _uncertain(inputs: ReportInputs, summary: ProbeSummary, claim: DivergenceClaim) -> Evidence | None:
-    columns = (f"of this unsure {summary.divergence}", f"sum of {summary.divergence}")
-    write = digits_of(percent_interval, claim.estimate)
-    return uncertain_evidence(
-        inputs, Figure(name="of the divergence", statistic="ratio of sums", columns=columns, write=write)
-    )
 
 
 def claim_rows(claim: DivergenceClaim, summary: ProbeSummary) -> Rows:

@@ -12,7 +12,7 @@ from swerve.report.names import divergence_name
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
 from swerve.report.rows import SHARE
-from swerve.report.run_evidence import top_evidence, uncertain_evidence
+from swerve.report.token_evidence import share_evidence, top_evidence
 from swerve.report.topics.where import claim_rows
 from swerve.text import count, counted, listed, percent_interval, sentence_case, whole_percent
 
@@ -200,8 +200,8 @@ class _Unsure(_Words):
         """Return the summed divergence of each answer, and what of it lies there."""
         name = self.summary.divergence
         sums = {
-            "here": (f"of this unsure {name}", f"sum of {name}"),
-            "entropy": ("of this unsure entropy", "sum of entropy"),
+            "here": (f"of this there {name}", f"sum of {name}"),
+            "entropy": ("of this there entropy", "sum of entropy"),
         }
         known = {"here", *(null.null for null in self.claim.nulls)}
         figures = (
@@ -209,4 +209,4 @@ class _Unsure(_Words):
             for key, columns in sums.items()
             if key in known
         )
-        return uncertain_evidence(inputs, *figures)
+        return share_evidence(inputs, self.claim, *figures)

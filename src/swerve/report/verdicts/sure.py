@@ -10,7 +10,7 @@ from swerve.estimates import false_by_chance
 from swerve.report.evidence import Figure
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
-from swerve.report.run_evidence import spike_evidence
+from swerve.report.token_evidence import spike_evidence
 from swerve.report.topics.spikes import density_rows, null_sentence
 from swerve.text import number
 

@@ -15,7 +15,7 @@ from swerve.config.objectives import CollapseConfig
 from swerve.config.recipe import Config
 from swerve.config.stages import RlStage, StageConfig
 from swerve.errors import CollapseError
-from swerve.train.health.verdict import Verdict
+from swerve.train.health.verdict import HealthVerdict
 
 CollapseSign = Literal["reward", "entropy_low", "entropy_high", "length_short", "length_long", "truncated", "grad_norm"]
 """What shows that training has collapsed."""
@@ -216,7 +216,7 @@ def _grad_norm_sign(norms: _Series, window: int) -> Iterator[Collapse]:
         yield Collapse(sign="grad_norm", message=message, since=steps[-window])
 
 
-def judge_collapse(stage: StageConfig, config: Config, records: Sequence[Mapping[str, Any]]) -> Verdict:
+def judge_collapse(stage: StageConfig, config: Config, records: Sequence[Mapping[str, Any]]) -> HealthVerdict:
     """Look for a collapse at the last record's step; name it, and warn or stop as the recipe says.
 
     Args:
@@ -225,17 +225,17 @@ def judge_collapse(stage: StageConfig, config: Config, records: Sequence[Mapping
         records: the stage's lines of metrics.jsonl so far, the last one of the step that was just made.
     """
     if not isinstance(stage, RlStage) or stage.collapse.action == "none":
-        return Verdict()
+        return HealthVerdict()
     collapse, step = detect_collapse(records, stage.collapse), records[-1]["stage_step"]
     if collapse is None:
-        return Verdict()
+        return HealthVerdict()
     figures = {"collapse": collapse.sign, "collapse_message": collapse.message}
     # A line, or the end of the run.
     if stage.collapse.action == "warn":
-        return Verdict(figures=figures, note=f"{stage.label} step {step}: {collapse.message}")
+        return HealthVerdict(figures=figures, note=f"{stage.label} step {step}: {collapse.message}")
     is_end = step == stage.steps and stage.label == config.stages[-1].label
     error = CollapseError(
         f"stage '{stage.label}' collapsed at its step {step}: {collapse.message}; the state is saved; lower the "
         f"learning rate{'' if is_end else ', or go on regardless with --resume'}"
     )
-    return Verdict(figures=figures, error=error)
+    return HealthVerdict(figures=figures, error=error)

@@ -10,7 +10,7 @@ from typing import Any
 from swerve.config.engines import MismatchConfig
 from swerve.config.stages import StageConfig
 from swerve.errors import EngineError
-from swerve.train.health.verdict import Verdict
+from swerve.train.health.verdict import HealthVerdict
 
 _AT_ONCE = 3
 """How many times the bound the gap of a single step may be."""
@@ -19,7 +19,7 @@ _MARK = "stopped_logprob_gap"
 
 def judge_mismatch(
     stage: StageConfig, settings: MismatchConfig | None, records: Sequence[Mapping[str, Any]]
-) -> Verdict:
+) -> HealthVerdict:
     """Say whether training has to stop because sampler and trainer differ too much.
 
     Looked at is the mean of `logprob_gap` over the last `window` steps that measured it, after the last stop of this
@@ -33,21 +33,21 @@ def judge_mismatch(
 
     >>> records = [{"stage_step": step, "logprob_gap": 0.3} for step in (1, 2)]
     >>> judge_mismatch(None, MismatchConfig(window=3), records)
-    Verdict(figures={}, note=None, error=None)
+    HealthVerdict(figures={}, note=None, error=None)
     """
     # The last steps that measured it, after the last stop of this kind.
     since = takewhile(lambda record: _MARK not in record, reversed(records))
     gaps = [record["logprob_gap"] for record in since if record.get("logprob_gap") is not None]
     if settings is None or not gaps:
-        return Verdict()
+        return HealthVerdict()
     is_measured = records[-1].get("logprob_gap") is not None
     window = 1 if is_measured and gaps[0] > _AT_ONCE * settings.stop else settings.window
     if len(gaps) < window:
-        return Verdict()
+        return HealthVerdict()
     # Too far apart: the run stops with its state saved.
     mean = fmean(gaps[:window])
     if mean <= settings.stop:
-        return Verdict()
+        return HealthVerdict()
     steps = "step" if window == 1 else f"{window} steps"
     error = EngineError(
         f"stage '{stage.label}' stopped at its step {records[-1]['stage_step']}: over the last {steps} "
@@ -55,4 +55,4 @@ def judge_mismatch(
         f"rollout.mismatch.stop={settings.stop:g}; the state is saved: look at logprob_gap_q1 to logprob_gap_q4 in the "
         "metrics, at the engine's precision and weights, then continue with --resume"
     )
-    return Verdict(figures={_MARK: mean}, error=error)
+    return HealthVerdict(figures={_MARK: mean}, error=error)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.config.stages import DistillStage, RlStage, StageConfig
 from swerve.errors import CollapseError, SwerveError
-from swerve.train.health.verdict import Verdict
+from swerve.train.health.verdict import HealthVerdict
 from swerve.types import Reward, RewardStatus
 from swerve.world import World
 
@@ -53,7 +53,7 @@ def _most_frequent(details: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(details.items(), key=lambda item: (-item[1], item[0]))[:_MAX_DETAILS])
 
 
-def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> Verdict:
+def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> HealthVerdict:
     """Say whether training has to stop because too many completions could not be graded.
 
     Looked at are the last steps that together have `ERROR_WINDOW` completions or more, as few steps as that takes,
@@ -65,14 +65,14 @@ def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> V
         records: the stage's lines of metrics.jsonl so far, the last one of the step that was just made.
     """
     if not isinstance(stage, RlStage | DistillStage) or not records:
-        return Verdict()
+        return HealthVerdict()
     # Judged are enough completions, or at the stage's end all there are.
     is_last = records[-1]["stage_step"] == stage.steps
     window = _window(records)
     num = sum(record["num_completions"] for record in window)
     failed = sum(map(_num_failed, window))
     if (num < ERROR_WINDOW and not is_last) or failed <= stage.max_error_share * num:
-        return Verdict()
+        return HealthVerdict()
     # Too many failed: the run stops, and says why they did.
     step, share = records[-1]["stage_step"], failed / num
     then = "start another run with --out: no step is left" if is_last else "go on with --resume: the state is saved"
@@ -81,7 +81,7 @@ def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> V
         f"graded, more than max_error_share={stage.max_error_share:g}: {_reasons(window)}; repair the grader or its "
         f"limits (runtime.grader_*), then {then}"
     )
-    return Verdict(figures={"stopped_error_share": share}, error=error)
+    return HealthVerdict(figures={"stopped_error_share": share}, error=error)
 
 
 def check_end(

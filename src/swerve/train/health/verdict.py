@@ -10,7 +10,7 @@ from swerve.errors import SwerveError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class HealthVerdict:
     """What the loop has to do after a step."""
 
     figures: Mapping[str, Any] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from swerve.artifacts.files import fsync
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.response_columns import RESPONSES_SCHEMA
 from swerve.artifacts.responses import Response, read_provenance, response_row, write_responses
-from swerve.config.stages import RejectStage
+from swerve.config.supervised_stages import RejectStage
 from swerve.errors import SwerveError
 from swerve.formats.imported_responses import read_responses
 from swerve.formats.rejection import Rejection, keep_right

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch, TokenSequence
-from swerve.config.stages import RejectStage, SftStage
+from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
 from swerve.positions import max_positions
@@ -59,7 +59,7 @@ class SftRunner:
         self._examples, held_out = hold_out(examples, share, key=lambda example: example.problem, seed=seed)
         self._validation = [one for example in held_out or reader.read(stage.validation) for one in example.sequences]
         # What is left out by its tokens was counted as `epochs` were: the passes are more than the recipe says.
-        asked, total = getattr(stage, "num_examples", None), len(self._examples)
+        asked, total = stage.num_examples if isinstance(stage, SftStage) else None, len(self._examples)
         if total and asked not in (None, total):
             reader.note(f"the {asked} examples of stage '{stage.label}' are {asked / total:.3g} passes over {total}")
         self._encoded: dict[int, tuple[list[Problem], list[TokenSequence]]] = {}

@@ -1,8 +1,7 @@
-"""`swerve data import`, `select` and `export`: rollouts of other programs, responses to learn from, tables."""
+"""`swerve data import`: rollouts of other programs, each joined to its problem."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.console import check_output
-from swerve.cli.options import Fields, Result, check_choice, given_settings, with_settings
-from swerve.errors import ArtifactError, ConfigError
+from swerve.cli.options import Fields, Result, check_choice
+from swerve.errors import ArtifactError
 from swerve.progress import one_line
 from swerve.text import counted
 from swerve.version import __version__
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from swerve.artifacts.responses import Response
-    from swerve.formats.imported_responses import LeftOut
+    from swerve.formats.imported_responses import PromptCheck
     from swerve.formats.problem_joins import JoinCounts
 
 _SPECIALS_LEFT_OUT = ("verl", "trl")
@@ -31,46 +30,7 @@ _SPECIALS_LEFT_OUT = ("verl", "trl")
 _PART = "with a part of the reward, "
 
 
-def export(
-    source: Annotated[Path, typer.Argument(metavar="TABLE", help="A Parquet table of swerve, or responses.")],
-    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="File, or folder for hf and verifiers.")],
-    file_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="jsonl, csv, hf (a Hugging Face data set folder); of responses also verifiers (a folder), inspect "
-            "(.json), messages or verl (.parquet).  [default: by PATH]",
-        ),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
-) -> Result:
-    """Export a table to JSONL, CSV or a Hugging Face data set, or responses to files that other programs read.
-
-    Examples:
-      swerve data export runs/mine/probe/tokens.parquet --out tokens.csv
-      swerve data export rollouts.parquet --format inspect --out logs/2026-11-26T12-00-00_rollouts.json
-    """
-    from swerve.formats.export import OF_RESPONSES, export_table, format_of
-    from swerve.formats.export_responses import export_responses
-
-    chosen = format_of(out, file_format)
-    write = export_responses if chosen in OF_RESPONSES else export_table
-    summary = write(source, out, format=chosen, overwrite=overwrite)
-    lines = [f"{counted(summary.num_rows, 'row')} of {counted(len(summary.columns), 'column')} as {chosen}: {out}"]
-    for what, count in summary.notes.items():
-        said = f"no place there for {what}" if what in summary.columns else what
-        lines.append(f"{said}: {counted(count, 'response')}")
-    if chosen == "inspect" and not re.match(r"\d{4}-\d\d-\d\dT", out.name):
-        lines.append("note: inspect view lists logs whose names begin with a time: 2026-11-26T12-00-00_NAME.json")
-    if summary.num_defused:
-        lines.append(
-            f"cells that got an apostrophe, so that no spreadsheet runs them as formulas: {summary.num_defused}"
-        )
-    return Result({"out": str(out), **asdict(summary)}, "\n".join(lines))
-
-
-def import_responses(
+def import_rollouts(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Rollouts or responses of another program.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output table (.parquet).")],
     problems: Annotated[
@@ -104,213 +64,93 @@ def import_responses(
       swerve data import rollouts.jsonl --problems problems.jsonl --out rollouts.parquet
     """
     from swerve.artifacts.response_columns import RESPONSES_SCHEMA
-    from swerve.artifacts.responses import IMPORTED, response_chunks, responses_table, write_responses
+    from swerve.artifacts.responses import write_responses
     from swerve.artifacts.tables import spilled_tables
     from swerve.formats.imported_problems import read_problems, requests_beside
     from swerve.formats.imported_responses import LeftOut, PromptCheck, iter_responses
     from swerve.formats.problem_joins import JoinCounts
+    from swerve.formats.table_files import named_digest
     from swerve.formats.typed_fields import parse_fields
     from swerve.rewards import known_graders
 
+    # What is asked for, before anything is read.
     check_output("--out", out, ending=".parquet", read=(file, problems))
     check_choice("--task", task, known_graders())
     named = parse_fields(fields or ())
     problems = problems or requests_beside(file)
     known = read_problems(problems, fields=named) if problems is not None else {}
-    encode, prompts, counts = _Encoder(tokenizer) if tokenizer else None, PromptCheck(), _ImportCounts()
-    joins, left_out = JoinCounts(), LeftOut()
-    needs_prompts = bool(tokenizer or problems)
 
-    def tables() -> Iterator[pa.Table]:
-        """Yield the responses with what is known of their problems, some at a time."""
-        read = iter_responses(
-            file,
-            left_out=left_out,
-            problems=known,
-            joins=joins,
-            fields=named,
-            dialect=dialect,
-            verdicts_suffice=tokenizer is None,
-        )
-        for chunk in response_chunks(read):
-            for response in chunk:
-                is_known = response.verdict is not None or "id_is_place" in response.extra
-                prompts.look(response, needs_prompt=needs_prompts or not is_known)
-            if prompts.lacking:  # an error, when all are counted
-                continue
-            if task:
-                chunk = [
-                    replace(each, problem=replace(each.problem, family=task))
-                    if each.problem.family == IMPORTED
-                    else each
-                    for each in chunk
-                ]
-            chunk = encode.encoded(chunk) if encode else chunk
-            for response in chunk:
-                counts.add(response)
-            yield responses_table(chunk, RESPONSES_SCHEMA)
+    # The responses, each joined to its problem, counted as they are read.
+    encoder, counts, joins, left_out = (
+        _Encoder(tokenizer) if tokenizer else None,
+        _ImportCounts(),
+        JoinCounts(),
+        LeftOut(),
+    )
+    prompts = PromptCheck(needs_all=bool(tokenizer or problems))
+    responses = iter_responses(
+        file,
+        left_out=left_out,
+        problems=known,
+        joins=joins,
+        fields=named,
+        dialect=dialect,
+        verdicts_suffice=tokenizer is None,
+    )
 
     # What is known after the last response only, numbers and where all are from, comes in as the table is written.
-    with spilled_tables(out, tables()) as spilled:
+    with spilled_tables(out, _tables(responses, prompts, task=task, encoder=encoder, counts=counts)) as spilled:
         named_rows = (table.select(["place", "problem_id"]).to_pylist() for table in spilled())
         prompts.check(file, (tuple(row.values()) for rows in named_rows for row in rows))
-        prompts = PromptCheck()  # what it held is needed no more
-        if encode and encode.none_left and not counts.groups:
-            raise encode.none_left
-        if encode and len(encode.too_long) == len(counts.groups):
-            reason = encode.too_long[0]
-            raise ArtifactError(
-                f"{file}: none of its {len(counts.groups)} responses can be read as tokens: {reason}; import them "
-                "without --tokenizer"
-            )
+        del prompts  # what it holds is needed no more
+        if encoder:
+            encoder.check_some(file, len(counts.groups))
         provenance: dict[str, Any] = {
-            "source": _source(file),
-            "problems": None if problems is None else _source(problems),
+            "source": named_digest(file),
+            "problems": None if problems is None else named_digest(problems),
             "format": counts.dialect,
             "fields": named,
             "task": task,
             "swerve_version": __version__,
+            **(encoder.provenance() if encoder else {}),
         }
-        if encode:
-            provenance |= {
-                "tokenizer": encode.identity(),
-                "num_cut": encode.num_cut,
-                "without_ids": dict(encode.without_ids),
-            }
         rows = counts.numbered(spilled())
         write_responses(out, rows, RESPONSES_SCHEMA, table="responses", provenance=provenance)
     summary = {**counts.summary(joins, provenance), "left_out": asdict(left_out)}
     return Result({"out": str(out), **summary}, "\n".join(_lines(out, summary)))
 
 
-@with_settings(
-    "swerve.formats.rejection:Rejection",
-    {
-        "only_right": "--correct",
-        "per_problem": "--per-problem N",
-        "seed": "--seed N",
-        "min_length": "--min-length TOKENS",
-        "max_length": "--max-length TOKENS",
-        "where": "--where CONDITION",
-    },
-)
-def select(
-    context: typer.Context,
-    sources: Annotated[
-        list[str],
-        typer.Argument(metavar="SOURCE...", help="Files of samples or responses, or runs, for their rollouts."),
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output table (.parquet).")],
-    fields: Fields = None,
-) -> Result:
-    """Select responses to learn from.
-
-    Each text is kept once; the table says what was left out and why.
-
-    Examples:
-      swerve data select samples.parquet --correct --per-problem 4 --out sft.parquet
-    """
-    from swerve.artifacts.messages import message_notes
+def _tables(
+    responses: Iterator[Response],
+    prompts: PromptCheck,
+    *,
+    task: str | None,
+    encoder: _Encoder | None,
+    counts: _ImportCounts,
+) -> Iterator[pa.Table]:
+    """Yield tables of responses, some at a time, counted; none once one lacks its prompt, which is said at the end."""
     from swerve.artifacts.response_columns import RESPONSES_SCHEMA
-    from swerve.artifacts.responses import write_responses
-    from swerve.formats.imported_responses import LeftOut
-    from swerve.formats.problem_joins import numbered
-    from swerve.formats.rejection import Rejection, keep_right
-    from swerve.formats.typed_fields import parse_fields
-    from swerve.recipes.loader import load_settings
+    from swerve.artifacts.responses import response_chunks, responses_table
 
-    # What is kept of all responses, and why the others are not.
-    check_output("--out", out, ending=".parquet", read=map(Path, sources))
-    rejection = load_settings(Rejection, list(given_settings(context).values()))
-    files: list[Path] = []
-    left_out = LeftOut()
-    kept, tallied = keep_right(_responses(sources, parse_fields(fields or ()), files, left_out), rejection)
-    counts = asdict(tallied)
-    lines = [*filter(None, [left_out.note]), *_rejected(counts)]
-    lines += message_notes((each.turns, each.no_answer) for each in kept)
-    if not kept:
-        raise ConfigError(f"none of {tallied.num_responses} responses is kept: {'; '.join(lines)}")
-
-    # The table says how it was selected, and whose ids it holds.
-    summary = {
-        "counts": counts,
-        "num_without_response": left_out.num_failed,
-        "selection": rejection.model_dump(mode="json"),
-    }
-    provenance = {
-        **summary,
-        "sources": [_source(path) for path in files],
-        "tokenizer": _common_tokenizer(files),
-        "swerve_version": __version__,
-    }
-    write_responses(out, numbered(kept), RESPONSES_SCHEMA, table="responses", provenance=provenance)
-    return Result({"out": str(out), **summary}, "\n".join([*lines, f"table: {out}"]))
-
-
-def _responses(
-    sources: Sequence[str], fields: Mapping[str, str], files: list[Path], left_out: LeftOut
-) -> Iterator[Response]:
-    """Yield the responses of some sources, those of a run joined to its problems, and add their files to `files`."""
-    from swerve.artifacts.run import find_run
-    from swerve.eval.response_behaviours import run_responses
-    from swerve.formats.imported_responses import iter_responses
-    from swerve.formats.table_files import is_table
-    from swerve.recipes.loader import load_run_config
-
-    for source in sources:
-        if is_table(Path(source)) or Path(source).is_file() or Path(source).suffix:
-            files.append(Path(source))
-            yield from iter_responses(files[-1], left_out=left_out, fields=fields)
+    for chunk in response_chunks(responses):
+        for response in chunk:
+            prompts.look(response)
+        if prompts.lacking:
             continue
-
-        # A run has the problems of its rollouts in its configuration.
-        run = find_run(source)
-        yield from run_responses(run, load_run_config(run, ()))
-        files += sorted((run.path / "rollouts").glob("step_*.parquet"))
-
-
-def _common_tokenizer(files: Sequence[Path]) -> dict[str, Any] | None:
-    """Return the tokenizer whose ids the files hold, as they record it; None where one does not.
-
-    Raises:
-        ConfigError: they hold ids of two tokenizers.
-    """
-    from swerve.artifacts.responses import read_provenance
-    from swerve.formats.table_files import files_of
-
-    files = [one for path in files for one in files_of(path)]
-    recorded = [read_provenance(path).get("tokenizer") for path in files]
-    known = {one["sha256"]: path for one, path in zip(recorded, files, strict=True) if one}
-    if len(known) > 1:
-        first, second, *_ = known.values()
-        raise ConfigError(f"{first} and {second} hold token ids of two tokenizers; select from each on its own")
-    return recorded[0] if all(recorded) else None
+        own = [_of_task(response, task) for response in chunk] if task else chunk
+        kept = encoder.encoded(own) if encoder else own
+        for response in kept:
+            counts.add(response)
+        yield responses_table(kept, RESPONSES_SCHEMA)
 
 
-def _rejected(counts: Mapping[str, Any]) -> list[str]:
-    """Return in words how many responses there were of what."""
-    mean = "" if counts["mean_length"] is None else f", {counts['mean_length']:.1f} tokens on average"
+def _of_task(response: Response, task: str) -> Response:
+    """Return a response whose problem is judged by a task's grader, unless the problem is of a task already."""
+    from swerve.artifacts.responses import IMPORTED
 
-    def shown(responses: str, problems: str) -> str:
-        return f"{counted(counts[responses], 'response')} to {counted(counts[problems], 'problem')}"
-
-    others = ("num_other", "num_length", "num_duplicates", "num_surplus")
-    lines = {
-        "num_responses": shown("num_responses", "num_problems"),
-        "num_other": f"left out by --where: {counts['num_other']}",
-        "num_right": f"chosen from: {shown('num_right', 'num_problems_right')}",
-        "num_length": f"too short or too long: {counts['num_length']}",
-        "num_duplicates": f"with the text of an earlier one: {counts['num_duplicates']}",
-        "num_surplus": f"beyond --per-problem: {counts['num_surplus']}",
-        "num_kept": f"kept: {shown('num_kept', 'num_problems_kept')}{mean}",
-    }
-    return [line for name, line in lines.items() if counts[name] or name not in others]
-
-
-def _source(path: Path) -> dict[str, str]:
-    from swerve.formats.table_files import digest_of_table
-
-    return {"name": path.name or path.resolve().name, "sha256": digest_of_table(path)}
+    if response.problem.family != IMPORTED:
+        return response
+    return replace(response, problem=replace(response.problem, family=task))
 
 
 class _Encoder:
@@ -344,19 +184,33 @@ class _Encoder:
             kept[written[number]] = tokens.put_into(kept[written[number]])
         return kept
 
-    @property
-    def too_long(self) -> list[str]:
-        """Which responses have no token ids because they are too long, and why."""
+    def check_some(self, file: Path, num_responses: int) -> None:
+        """Check that some responses of a file have token ids, or need none.
+
+        Raises:
+            ArtifactError: nothing is left of any, or each is too long.
+        """
         from swerve.probe.rollouts.encoder import TOO_LONG
 
-        return [reason for reason in self.without_ids if reason.startswith(TOO_LONG)]
+        if self.none_left and not num_responses:
+            raise self.none_left
+        too_long = [reason for reason in self.without_ids if reason.startswith(TOO_LONG)]
+        if too_long and len(too_long) == num_responses:
+            raise ArtifactError(
+                f"{file}: none of its {num_responses} responses can be read as tokens: {too_long[0]}; import them "
+                "without --tokenizer"
+            )
 
-    def identity(self) -> dict[str, str]:
-        """Return the name and the digest of the tokenizer."""
+    def provenance(self) -> dict[str, Any]:
+        """Return what the table says of its token ids: whose they are, and how many responses have none or were cut."""
         from swerve.models.model_folder import tokenizer_fingerprint
 
         label = Path(self._name).name if Path(self._name).exists() else self._name
-        return {"name": label, "sha256": tokenizer_fingerprint(self._tokenizer)}
+        return {
+            "tokenizer": {"name": label, "sha256": tokenizer_fingerprint(self._tokenizer)},
+            "num_cut": self.num_cut,
+            "without_ids": dict(self.without_ids),
+        }
 
 
 def _is_empty(response: Response) -> bool:

@@ -16,7 +16,8 @@ from swerve.artifacts.files import dump_json
 from swerve.artifacts.responses import Response
 from swerve.config.probe import SpikeConfig
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import (
+from swerve.probe.findings.spike_table import all_spikes
+from swerve.probe.findings.token_shares import (
     REGIONS,
     by_source,
     category_shares,
@@ -25,7 +26,6 @@ from swerve.probe.findings.parts import (
     token_regions,
     turn_shares,
 )
-from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.intervals import Intervals, TokenIntervals
 from swerve.statistics import ratio_interval, share, skewed_mean_interval
 from swerve.statistics.jackknife import UNBOUNDED

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from swerve.artifacts import files
 from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.errors import CheckpointError
-from swerve.models import shards
+from swerve.models import weight_shards
 from swerve.models.model_folder import load_model, read_trainer_state, weights_fingerprint
 from swerve.models.saving import save_checkpoint
 
@@ -30,7 +30,7 @@ class CountedHashes:
 
     def __init__(self, monkeypatch):
         self.num_bytes = 0
-        for module in (files, shards):
+        for module in (files, weight_shards):
             monkeypatch.setattr(module, "hashlib", self)
 
     def sha256(self, content=b""):
@@ -52,10 +52,10 @@ class CountedHashes:
 
 
 def test_a_file_is_what_safetensors_reads(tmp_path):
-    digests = shards.write_shards(tmp_path, "x", TENSORS)
+    digests = weight_shards.write_shards(tmp_path, "x", TENSORS)
     assert digests == {"x.safetensors": files.sha256_file(tmp_path / "x.safetensors")}
     theirs = load_file(tmp_path / "x.safetensors")
-    ours = shards.read_shards({tmp_path / "x.safetensors": digests["x.safetensors"]})
+    ours = weight_shards.read_shards({tmp_path / "x.safetensors": digests["x.safetensors"]})
     assert ours.keys() == theirs.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
         assert torch.equal(theirs[name], tensor)
@@ -64,15 +64,15 @@ def test_a_file_is_what_safetensors_reads(tmp_path):
 
 
 def test_the_digest_of_tensors_needs_no_files_and_tells_names_types_shapes_and_values_apart(tmp_path):
-    digest = shards.shards_digest(shards.write_shards(tmp_path, "x", TENSORS))
-    assert shards.tensors_digest("x", dict(reversed(TENSORS.items()))) == digest
+    digest = weight_shards.shards_digest(weight_shards.write_shards(tmp_path, "x", TENSORS))
+    assert weight_shards.tensors_digest("x", dict(reversed(TENSORS.items()))) == digest
     others = ({"b": TENSORS["b"] + 1}, {"b": TENSORS["b"].double()}, {"b": TENSORS["b"].t()}, {"f": TENSORS["a"]})
-    assert digest not in {shards.tensors_digest("x", {**TENSORS, **other}) for other in others}
+    assert digest not in {weight_shards.tensors_digest("x", {**TENSORS, **other}) for other in others}
 
 
 @pytest.mark.parametrize("change", ["flip", "cut", "delete"])
 def test_another_file_than_was_written_is_named(tmp_path, change):
-    digests = shards.write_shards(tmp_path, "x", TENSORS)
+    digests = weight_shards.write_shards(tmp_path, "x", TENSORS)
     file = tmp_path / "x.safetensors"
     raw = bytearray(file.read_bytes())
     raw[-3] ^= 1
@@ -80,7 +80,7 @@ def test_another_file_than_was_written_is_named(tmp_path, change):
     if change == "delete":
         file.unlink()
     with pytest.raises(CheckpointError, match=r"x\.safetensors is"):
-        shards.read_shards({file: digests["x.safetensors"]})
+        weight_shards.read_shards({file: digests["x.safetensors"]})
 
 
 def _save(path, tiny, state):
@@ -90,7 +90,7 @@ def _save(path, tiny, state):
 
 def test_a_checkpoint_in_shards_is_read_by_transformers_and_by_us(tiny, tmp_path, monkeypatch):
     whole = weights_fingerprint(tiny[0])
-    monkeypatch.setattr(shards, "SHARD_BYTES", 5000)
+    monkeypatch.setattr(weight_shards, "SHARD_BYTES", 5000)
     state = {"optimizer": {f"p{number}/exp_avg": torch.full((1000,), float(number)) for number in range(4)}}
     path = tmp_path / "checkpoint"
     _save(path, tiny, state)
