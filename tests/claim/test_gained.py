@@ -130,8 +130,8 @@ def test_one_gained_problem_decides_nothing():
     assert said(0.0) == f"One problem is new after RL, and base is not seen to solve it within 640 tries. {nothing}"
     rows = [GainedRow(problem="p", right=1, bound=bound, samples_needed=None) for bound in (0.1, 0.0, 0.0)]
     assert reached("base", rows, 64)[0].sentence == (
-        "Of 3 problems new after RL base is seen to solve no more than 1 within 640 tries of each; how many of the "
-        "others it would is not known."
+        "Of 3 problems new after RL base should solve 1 within 640 tries of each; whether it would the others is not "
+        "known."
     )
 
 

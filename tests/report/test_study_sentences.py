@@ -16,7 +16,7 @@ from swerve.report.study import study_page
 from swerve.report.study_sentences import alike, detectable_words, headline, varied, verdicts
 from swerve.study.compare import compare_runs
 from swerve.study.measure import MeasuredRun
-from swerve.study.plan import StudyFile
+from swerve.study.study_file import StudyFile
 
 PROBLEMS = 100
 

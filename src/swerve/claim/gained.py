@@ -179,7 +179,6 @@ def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[
             needed = f"should solve it in about {1 / row.bound:,.0f} tries"
         sentence = f"One problem is new after RL, and {label} {needed}. One problem decides nothing."
     else:
-        seen = "should solve" if shown else "is seen to solve no more than"
-        sentence = f"Of {len(gained)} problems new after RL {label} {seen} {within} within {most:,} tries"
-        sentence += " of each." if shown else " of each; how many of the others it would is not known."
+        sentence = f"Of {len(gained)} problems new after RL {label} should solve {within} within {most:,} tries of each"
+        sentence += "." if shown else "; whether it would the others is not known."
     return (ClaimVerdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)
