@@ -41,22 +41,11 @@ class CoverRow(Row):
     trained: Share
 
 
-class ProblemRow(Row):
-    """How many of the samples of a problem are right."""
-
-    problem: str
-    base_right: Count
-    base_samples: Count
-    trained_right: Count
-    trained_samples: Count
-
-
 class AccuracyPart(Part):
     """Did accuracy rise?"""
 
     needs_models = False
     is_of_samples = True
-    behind = ("problems",)
 
     of: str = ""
     """What accuracy is of: samples, greedy answers, or answers that may be either."""
@@ -71,23 +60,13 @@ class AccuracyPart(Part):
     crossing_before: Count = None
     """The base is shown to be better from this k on; None: not shown."""
     cover: tuple[CoverRow, ...] = ()
-    problems: tuple[ProblemRow, ...] = ()
 
     @classmethod
     def measure(cls, work: Work) -> AccuracyPart:
         """Measure it; see `Part.measure`."""
         num, right = work.counts
         part = accuracy_part(work.trained.label, num, right, clusters=work.clusters, samples=work.samples_said)
-        counts = zip(work.samples[0], right[0], num[0], right[1], num[1], strict=True)
-        part = part.model_copy(
-            update={
-                "notes": (*part.notes, *work.paired.notes, *work.group_notes),
-                "problems": tuple(
-                    ProblemRow(problem=name, base_right=a, base_samples=b, trained_right=c, trained_samples=d)
-                    for name, a, b, c, d in counts
-                ),
-            }
-        )
+        part = part.model_copy(update={"notes": (*part.notes, *work.paired.notes, *work.group_notes)})
         with suppress(NotMeasuredError):  # two files have no greedy responses
             base, trained = (share(sum(bool(response.correct) for response in side), len(side)) for side in work.greedy)
             part = part.model_copy(update={"greedy_base": base, "greedy_trained": trained})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import combinations
 from pathlib import Path
@@ -15,7 +15,7 @@ from swerve.artifacts.run import RunDirectory, given_command
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.study import find_study
 from swerve.claim.part import Part
-from swerve.claim.record import ClaimCard
+from swerve.claim.record import ClaimCard, ProblemRow
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.sides import check_vocabularies
 from swerve.claim.work import ElsewhereError, NotMeasuredError, Side, Work, judged_responses
@@ -101,6 +101,7 @@ def write_card(
             inputs=digest_of(inputs),
             contents=contents,
             made=_made(sides, out),
+            problems=_problem_rows(work, measured) or (known.problems if known else ()),
             files={str(file.relative_to(out)): sha256_file(file) for file in _rests_on(out)},
             **measured,  # type: ignore[arg-type]
         )
@@ -108,6 +109,17 @@ def write_card(
         _write_page(out, card)
         _clear(out)
     return card
+
+
+def _problem_rows(work: Work, measured: Mapping[str, Part]) -> tuple[ProblemRow, ...]:
+    """Return how many samples of each problem are right; none where no part that was measured is of samples."""
+    if not any(part.is_of_samples and part.is_measured for part in measured.values()):
+        return ()
+    nums, right = work.counts
+    return tuple(
+        ProblemRow(problem=name, base_right=a, base_samples=b, trained_right=c, trained_samples=d)
+        for name, a, b, c, d in zip(work.samples[0], right[0], nums[0], right[1], nums[1], strict=True)
+    )
 
 
 def _made(sides: Sequence[Side], out: Path) -> tuple[str, ...]:

@@ -119,7 +119,7 @@ def _problems(card: ClaimCard) -> str:
 
 def _question(name: str, part: Part, card: ClaimCard) -> pages.Verdict:
     """Return a question with what is said to it, its first plot, and its tables on demand."""
-    tables = [rows.kept for rows in part_rows(name, part) if rows.id.removeprefix(f"{name}_") not in part.behind]
+    tables = [rows.kept for rows in part_rows(name, part)]
     figures = [
         f"{_heading(field)}: {_unit(part, field).text(value)}"
         for field, value in part

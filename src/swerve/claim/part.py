@@ -41,9 +41,6 @@ class Part(Record):
     is_of_samples: ClassVar[bool] = False
     """Whether it rests on the samples at temperature 1."""
 
-    behind: ClassVar[tuple[str, ...]] = ()
-    """Tables that the page has as the rows behind its lines, and not among its tables."""
-
     verdicts: tuple[ClaimVerdict, ...] = ()
     notes: tuple[str, ...] = ()
     """What limits it, a sentence each."""

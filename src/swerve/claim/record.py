@@ -14,7 +14,7 @@ from swerve.claim.contamination import ContaminationPart
 from swerve.claim.controls import ControlsPart
 from swerve.claim.forgetting import ForgettingPart
 from swerve.claim.gained import GainedPart
-from swerve.claim.part import Part
+from swerve.claim.part import Count, Part, Row
 from swerve.claim.prompts import PromptsPart
 from swerve.claim.reasoning import ReasoningPart
 from swerve.claim.runs import RunsPart
@@ -22,6 +22,16 @@ from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.weights import WeightsPart
 from swerve.errors import ConfigError, nearest
 from swerve.estimates import Estimate
+
+
+class ProblemRow(Row):
+    """How many of the samples of a problem are right."""
+
+    problem: str
+    base_right: Count
+    base_samples: Count
+    trained_right: Count
+    trained_samples: Count
 
 
 class ClaimCard(Record):
@@ -45,6 +55,8 @@ class ClaimCard(Record):
     """When and with what it was written: the day, versions, and the command."""
     files: Mapping[str, str] = {}
     """SHA-256 of each file that it rests on, by its path below the card's folder."""
+    problems: tuple[ProblemRow, ...] = ()
+    """What its lines on samples were made of."""
     accuracy: AccuracyPart = AccuracyPart()
     runs: RunsPart = RunsPart()
     prompts: PromptsPart = PromptsPart()
@@ -83,13 +95,13 @@ class ClaimCard(Record):
         return [verdict for _, part in self.parts for verdict in part.verdicts]
 
     def to_pandas(self, table: str = "verdicts") -> Any:
-        """Return a table as a data frame: the verdicts, or `part.table`, such as `accuracy.pass_at_k`.
+        """Return a table as a data frame: the verdicts, the problems, or `part.table`, such as `accuracy.pass_at_k`.
 
         Raises:
             ConfigError: there is no such table.
             MissingExtraError: pandas is not installed.
         """
-        tables: dict[str, Sequence[Record]] = {"verdicts": self.verdicts}
+        tables: dict[str, Sequence[Record]] = {"verdicts": self.verdicts, "problems": self.problems}
         tables |= {f"{name}.{table}": rows for name, part in self.parts for table, rows in part.tables}
         if table not in tables:
             raise ConfigError(f"the card has no table '{table}'{nearest(table, tables)}; it has {', '.join(tables)}")
