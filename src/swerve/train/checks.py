@@ -10,7 +10,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from swerve.config.engines import OpenAIEngineConfig, ServerEngineConfig, TorchEngineConfig
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, SftStage, StageConfig
+from swerve.config.stages import SftStage, StageConfig
+from swerve.config.supervised_stage import SupervisedStage
 from swerve.errors import ConfigError, nearest
 from swerve.models.hub import is_left_open
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
@@ -203,7 +204,7 @@ def check_examples(
         if model is None or tokenizer is None:
             for spec in specs:
                 read_learned(spec, HeldOut(), silent)
-        elif specs and isinstance(stage, SftStage | RejectStage):
+        elif specs and isinstance(stage, SupervisedStage):
             positions = max_positions(model.config if isinstance(model, PreTrainedModel) else model)
             ends = stop_ids(model, tokenizer)
             ExampleReader.of_stage(

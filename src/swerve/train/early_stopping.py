@@ -12,7 +12,8 @@ from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
-from swerve.config.stages import EarlyStoppingConfig, StageConfig, SupervisedStage
+from swerve.config.stages import StageConfig
+from swerve.config.supervised_stage import EarlyStoppingConfig, SupervisedStage
 
 Records = Sequence[Mapping[str, Any]]
 """Lines of metrics.jsonl of one stage, in order."""

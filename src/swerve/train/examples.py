@@ -13,7 +13,8 @@ from swerve.artifacts.messages import is_thought_and_text
 from swerve.artifacts.responses import Response, read_provenance
 from swerve.batch import TokenSequence
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, SftStage
+from swerve.config.stages import SftStage
+from swerve.config.supervised_stage import SupervisedStage
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import FileRecord
 from swerve.models.model_folder import tokenizer_fingerprint
@@ -78,7 +79,7 @@ class ExampleReader:
     @classmethod
     def of_stage(
         cls,
-        stage: SftStage | RejectStage,
+        stage: SupervisedStage,
         config: Config,
         family: ProblemFamily | None,
         tokenizer: PreTrainedTokenizerBase,

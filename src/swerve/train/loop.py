@@ -17,7 +17,8 @@ from swerve.artifacts.metrics import append_metrics, read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config.objectives import GaeAdvantages
 from swerve.config.recipe import Config
-from swerve.config.stages import RejectStage, RlStage, SftStage, StageConfig
+from swerve.config.stages import RlStage, StageConfig
+from swerve.config.supervised_stage import SupervisedStage
 from swerve.errors import ConfigError
 from swerve.eval.heldout import evaluate_checkpoint, heldout_problems
 from swerve.models.model_folder import bases_kept, declare_stop_ids, load_base, stop_ids
@@ -352,7 +353,7 @@ def _learner(stage: StageConfig, weights: ReplicatedModel, tokenizer: PreTrained
         tokenizer,
         stage.optimizer,
         value_head=new_value_head(weights.model) if has_values else None,
-        drops=isinstance(stage, SftStage | RejectStage),
+        drops=isinstance(stage, SupervisedStage),
     )
 
 

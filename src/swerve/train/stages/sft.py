@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch, TokenSequence
-from swerve.config.stages import RejectStage, SftStage
+from swerve.config.stages import SftStage
+from swerve.config.supervised_stage import SupervisedStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
 from swerve.positions import max_positions
@@ -23,8 +24,6 @@ from swerve.train.early_stopping import validation_metrics
 from swerve.train.examples import Example, ExampleReader
 from swerve.train.learner import learning_rate
 from swerve.types import Problem
-
-SupervisedStage = SftStage | RejectStage
 
 _STEPS_ENCODED = 32
 """How many steps' traces become tokens at once."""
