@@ -6,6 +6,7 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.claim.forgetting import ForgettingPart
+from swerve.estimates import Estimate
 from swerve.models.model_folder import load_tokenizer
 from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
@@ -87,3 +88,15 @@ def test_another_task_fell(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (row.base.mean, row.trained.mean, row.difference.mean) == (0.9, 0.15, 0.75)
     assert [(line.of, line.shown) for line in part.verdicts] == [("addition digits=2 num_heldout=20", True)]
     assert (part.kl_from_base.mean, part.kl_from_trained.mean) == (3.0, 2.0)
+
+
+def test_how_far_models_lie_apart_is_a_sentence() -> None:
+    part = ForgettingPart(
+        kl_from_base=Estimate(mean=1.06, low=0.81, high=1.35), kl_from_trained=Estimate(mean=0.76, low=0.6, high=0.95)
+    )
+    assert part.facts == [
+        "The models differ by 1.06 (0.81 to 1.35) nats per response in samples of the base and 0.76 (0.60 to 0.95) "
+        "nats "
+        "per response in samples of the trained model (KL from the one that sampled)."
+    ]
+    assert ForgettingPart().facts == []

@@ -244,7 +244,7 @@ def test_a_line_says_what_is_shown_and_what_it_rests_on(monkeypatch: pytest.Monk
         "Planted: 8 points; shown in 90 of 100, where it is 1.3 times as much in 100, where nothing is there in 2.1 "
         "(400 draws)."
     )
-    assert lines["What was forgotten?"] == (
+    assert lines["What was forgotten?"][1:] == (
         (
             "**Accuracy on palindrome fell by 12.0 points (8.0 to 16.0).**",
             "A card of two equal models shows this line in at most 3 of 100 at the size under Details",

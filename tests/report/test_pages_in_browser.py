@@ -101,6 +101,9 @@ def test_nothing_is_bold_of_few(page: Any) -> None:
     sentences = page.eval_on_selector_all(
         "h1 b, h3 b, .verdict p b", "all => all.map((each) => each.closest('h1, h3, p').textContent)"
     )
+    few = page.locator(".verdict.few > h3").all()
+    assert all(int(each.evaluate("e => getComputedStyle(e).fontWeight")) < 600 for each in few)
+    assert few or page.kind != "study" or not page.locator("[id^='of-']").count()
     for sentence in sentences:
         if found := re.search(r"(?:Over|On|Of|over|on|of) ([\d,]+) (?:problem|group|seed|run|cards?|wrong)", sentence):
             assert int(found[1].replace(",", "")) >= FEWEST, sentence

@@ -13,8 +13,10 @@ from swerve.claim.part import Cost, Count, Number, Part, Points, Row, Share
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import larger
 from swerve.claim.work import Work
+from swerve.estimates import Estimate
 from swerve.eval.sampling import chosen_problems
 from swerve.statistics import mean_interval, share
+from swerve.text import listed, number_interval
 
 _CHARS = 500
 """Of a text that are read together."""
@@ -87,6 +89,17 @@ class ForgettingPart(Part):
             verdicts=tuple(verdicts),
             notes=(_NOTE,),
         )
+
+    @property
+    def facts(self) -> list[str]:
+        """How far the models lie apart, in nats per response to the task."""
+        far = {"base": self.kl_from_base, "trained model": self.kl_from_trained}
+        said = [
+            f"{number_interval(value)} nats per response in samples of the {name}"
+            for name, value in far.items()
+            if isinstance(value, Estimate)
+        ]
+        return [f"The models differ by {listed(said)} (KL from the one that sampled)."] if said else []
 
     @classmethod
     def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:

@@ -80,11 +80,16 @@ class Outcome(NamedTuple):
     """The verdict as tables have it; of an unknown one the reason, as a clause."""
 
     @property
+    def num(self) -> int:
+        """How many seeds or problems it is over."""
+        return self.difference.num_seeds if self.unit == "seed" else self.difference.num_problems or 0
+
+    @property
     def over(self) -> str:
         """What it is over, in words."""
         if self.unit == "seed":
-            return counted(self.difference.num_seeds, "seed")
-        return f"{counted(self.difference.num_problems or 0, 'problem')} of these runs alone"
+            return counted(self.num, "seed")
+        return f"{counted(self.num, 'problem')} of these runs alone"
 
 
 def outcomes_of(study: Study) -> list[Outcome]:

@@ -167,7 +167,7 @@ def outcome_said(study: Study, outcome: Outcome, *, is_bold: bool = False) -> st
         "unknown": f"whether `{name}` differs from `{study.baseline}` in {title} is not determined, because "
         f"{outcome.words}",
     }[outcome.verdict]
-    num = (outcome.difference.num_problems or 0) if outcome.unit == "problem" else outcome.difference.num_seeds
+    num = outcome.num
     said = f"**{said}**" if is_bold and num >= FEWEST and outcome.verdict != "unknown" else said
     ends = ends_said(study, outcome.difference, outcome.value)
     if outcome.verdict == "unknown":
@@ -192,7 +192,13 @@ def verdicts(study: Study) -> Iterator[Verdict]:
     for each in outcomes:
         title = f"`{each.difference.variant}`: {changed(KNOWN[each.difference.measure], each.value)}"
         evidence = pairs_evidence(study, each.difference, each.value, has_ends=False)
-        yield Verdict(id=f"of-{each.difference.variant}", title=title, text=_rests_on(study, each), evidence=evidence)
+        yield Verdict(
+            id=f"of-{each.difference.variant}",
+            title=title,
+            text=_rests_on(study, each),
+            evidence=evidence,
+            num=each.num,
+        )
 
     # Every other measure, what was expected, and what the seeds suffice for.
     others = [each for each in study.differences if each.measure != study.headline]
@@ -216,8 +222,7 @@ def _rests_on(study: Study, outcome: Outcome) -> str:
     words = {"nothing": "No difference is to be seen"}.get(outcome.verdict, sentence_case(outcome.words))
     verdict, *more = words.split("; ")
     test = f", {p_words(outcome.p)}" if outcome.p is not None else ""
-    num = outcome.difference.num_seeds if outcome.unit == "seed" else outcome.difference.num_problems or 0
-    said = [f"{verdict} over {counted(num, outcome.unit)}{test}", *map(sentence_case, more)]
+    said = [f"{verdict} over {counted(outcome.num, outcome.unit)}{test}", *map(sentence_case, more)]
     known = [each for each in study.detectable if each.unit == f"{outcome.unit}s" and each.difference is not None]
     if outcome.verdict == "nothing" and known:
         said.append(f"80% of such studies would show {points_needed(known[0].difference or 0.0)}")
@@ -263,6 +268,7 @@ def _others(study: Study, others: Sequence[StudyDifference]) -> Verdict:
     return Verdict(
         id="others",
         title=f"{title}{len(shown)} {'is' if len(shown) == 1 else 'are'} shown",
+        num=min(each.num_seeds for each in tested),
         text=f"{chance} {more}".strip(),
         evidence=others_evidence(tested, shown),
         lines=tuple(lines),
