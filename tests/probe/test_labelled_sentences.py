@@ -124,7 +124,7 @@ def test_a_wrong_word_within_a_labelled_step_is_found_by_step(models: dict[str, 
     assert "first wrong token" not in said
     titles = [verdict.title for verdict in verdicts(inputs)]
     assert (
-        "In 100.0% of 30 rollouts `rl` changed a token of the first wrong sentence most: more than every null."
+        "The change points at the mistakes: in 30 of 30 wrong answers `rl` changed a token of the first wrong sentence most."
         in titles
     )
     page = Rollouts(summary, inputs.tables, {})

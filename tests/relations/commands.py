@@ -82,7 +82,7 @@ _BATCH = 240
 """Rows of the training step: whole passes over 4, 5, 8, 10, 40 or 48 responses, so that all count alike."""
 _UNLIKE = (
     *("path", "out", "file", "source", "provenance", "inputs", "contents", "sha256", "run", "place", "extra", "notes"),
-    *("tables", "columns", "format", "made"),
+    *("tables", "columns", "format", "made", "by_problem"),
 )
 """Keys of what names the files, their lines, their ids or the command."""
 _UNSAID = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)

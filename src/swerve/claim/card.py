@@ -101,7 +101,7 @@ def write_card(
             inputs=digest_of(inputs),
             contents=contents,
             made=_made(sides, out),
-            problems=(known and known.problems) or _problem_rows(work, measured),
+            by_problem=(known and known.by_problem) or _problem_rows(work, measured),
             files={str(file.relative_to(out)): sha256_file(file) for file in _rests_on(out)},
             **measured,  # type: ignore[arg-type]
         )

@@ -61,7 +61,7 @@ def _pair(size: Any, *, has_ends: bool = True, columns: tuple[str, str] = (_BASE
 
 def _rates(card: ClaimCard) -> tuple[list[str], list[tuple[int, int]], list[tuple[int, int]]]:
     """Return the problems, and of each model how many samples of each were right, of how many."""
-    rows = card.problems
+    rows = card.by_problem
     before = [(row.base_right or 0, row.base_samples or 0) for row in rows]
     return [row.problem for row in rows], before, [(row.trained_right or 0, row.trained_samples or 0) for row in rows]
 
@@ -69,7 +69,7 @@ def _rates(card: ClaimCard) -> tuple[list[str], list[tuple[int, int]], list[tupl
 def _of_samples(id: str, columns: Columns, figures: Sequence[Figure], filter: str) -> Evidence:
     return Evidence(
         id=id,
-        table="claim.json, problems",
+        table="claim.json, by_problem",
         filter=filter,
         columns=columns,
         figures=tuple(figures),
@@ -80,7 +80,7 @@ def _of_samples(id: str, columns: Columns, figures: Sequence[Figure], filter: st
 
 _COMMAND = """import json
 import pandas as pd
-rows = pd.DataFrame(json.load(open("claim.json"))["problems"]).set_index("problem")
+rows = pd.DataFrame(json.load(open("claim.json"))["by_problem"]).set_index("problem")
 before, after = rows.base_right / rows.base_samples, rows.trained_right / rows.trained_samples"""
 
 

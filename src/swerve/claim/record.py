@@ -55,7 +55,7 @@ class ClaimCard(Record):
     """When and with what it was written: the day, versions, and the command."""
     files: Mapping[str, str] = {}
     """SHA-256 of each file that it rests on, by its path below the card's folder."""
-    problems: tuple[ProblemRow, ...] = ()
+    by_problem: tuple[ProblemRow, ...] = ()
     """What its lines on samples were made of."""
     accuracy: AccuracyPart = AccuracyPart()
     runs: RunsPart = RunsPart()
@@ -95,13 +95,13 @@ class ClaimCard(Record):
         return [verdict for _, part in self.parts for verdict in part.verdicts]
 
     def to_pandas(self, table: str = "verdicts") -> Any:
-        """Return a table as a data frame: the verdicts, the problems, or `part.table`, such as `accuracy.pass_at_k`.
+        """Return a table as a data frame: `verdicts`, `by_problem`, or `part.table`, such as `accuracy.pass_at_k`.
 
         Raises:
             ConfigError: there is no such table.
             MissingExtraError: pandas is not installed.
         """
-        tables: dict[str, Sequence[Record]] = {"verdicts": self.verdicts, "problems": self.problems}
+        tables: dict[str, Sequence[Record]] = {"verdicts": self.verdicts, "by_problem": self.by_problem}
         tables |= {f"{name}.{table}": rows for name, part in self.parts for table, rows in part.tables}
         if table not in tables:
             raise ConfigError(f"the card has no table '{table}'{nearest(table, tables)}; it has {', '.join(tables)}")
