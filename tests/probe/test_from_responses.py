@@ -144,7 +144,7 @@ def test_what_the_grader_of_the_task_says_counts(models: Mapping[str, Path], tmp
     as_recorded = plan(models, path, tmp_path / "x")
     assert {one.population for one in as_recorded.sequences} == {"imported_wrong"}
     assert as_recorded.notes == (
-        f"6 of 6 responses in {path} have no gold answer or no grader, so there are no swaps: name the grader with "
+        f"6 of 6 responses in {path} have a gold answer and no grader, so there are no swaps: name the grader with "
         "--task KIND",
     )
     regraded = plan(models, path, tmp_path / "x", ["task=addition"])
@@ -161,7 +161,7 @@ def test_what_the_grader_of_the_task_says_counts(models: Mapping[str, Path], tmp
         (
             {},
             CAUSAL,
-            "probe.cross_sampling.max_problems: 4 of 4 responses in .* have no gold answer or no grader; name",
+            "probe.cross_sampling.max_problems: 4 of 4 responses in .* have a gold answer and no grader; name",
         ),
         ({}, CAUSAL[:5], "probe.pivots.max_rollouts: 4 of 4 responses in .*; name the grader with --task KIND"),
         (

@@ -166,7 +166,7 @@ def test_without_top_tokens_a_token_has_its_text_or_its_number(changed: Any) -> 
     assert (block.tops, block.facts["swaps"]) == ({}, [])
     assert not any(positions for lists in block.facts["spikes"].values() for positions in lists)
     assert payload.index["rollouts"][0]["effect"] is None
-    assert payload.index["why"].endswith("this is the one where rl-80 diverges most from dpo-8.")
+    assert payload.index["why"].endswith("this has the token at which rl-80 differs most from dpo-8.")
 
 
 def test_offsets_count_characters_beyond_the_basic_plane(changed: Any) -> None:
@@ -330,8 +330,8 @@ def test_the_first_rollout_is_the_one_that_a_token_turns_most(changed: Any) -> N
     index = made(changed(interventions=turn)).index
     assert index["hero"] == 7
     assert index["why"] == (
-        "Of 12 rollouts (dpo-8 wrong, rl-80 right), this is the one where rl-80's token at the spike improves the "
-        "outcome most; among equals, the one with the largest divergence."
+        "Of 12 rollouts (dpo-8 wrong, rl-80 right), this is the one that rl-80's token at the spike improves most, "
+        "and among equals the one with the largest divergence."
     )
 
 
@@ -339,7 +339,7 @@ def test_where_no_token_helps_the_first_rollout_is_the_one_that_diverges_most(ch
     index = made(changed(interventions=lambda rows: [{**row, "num_successes": 3} for row in rows])).index
     peaks = [entry["peak"] for entry in index["rollouts"][:12]]
     assert index["hero"] == peaks.index(max(peaks))
-    assert index["why"].endswith("rl-80 diverges most from dpo-8.")
+    assert index["why"].endswith("this has the token at which rl-80 differs most from dpo-8.")
 
 
 def test_the_first_rollout_is_one_that_is_repaired(inputs: ReportInputs) -> None:

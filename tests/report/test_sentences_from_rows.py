@@ -172,7 +172,7 @@ def test_sentences_are_what_the_opened_rows_give(run: RunDirectory) -> None:
     for verdict in page.verdicts:
         said = Said(verdict.id, verdict.title, verdict.evidence)
         # The null pair, one model run twice, is in the summary alone.
-        known = re.findall(r"model give ([\d.]+) in (1,000) tokens", verdict.title)
+        known = re.findall(r"twice gives ([\d.]+) in (1,000) tokens", verdict.title)
         if verdict.evidence is not None:
             assert {*numbers_without_rows(said)} <= {*sum(known, ())}, verdict.title
     for bad in ("nan", "not reliable", ", not 0.", "None"):

@@ -37,6 +37,8 @@ class CoverRow(Row):
     """Which fraction of problems is solved with at least some probability."""
 
     probability: Share
+    """Cover at it: the estimated fraction of new problems that are solved with at least this chance. It is of how
+    chances are distributed, and not of how many problems of the card have as many right samples."""
     base: Share
     trained: Share
 

@@ -230,4 +230,7 @@ def _unit(record: Record, field: str) -> Unit:
 
 
 def _heading(field: str) -> str:
-    return sentence_case(field.replace("kl_", "KL ").replace("_", " "))
+    return _HEADINGS.get(field) or sentence_case(field.replace("kl_", "KL ").replace("_", " "))
+
+
+_HEADINGS = {"crossing_after": "Better up to k", "crossing_before": "Worse from k"}

@@ -257,7 +257,9 @@ def _notes(plan: ProbePlan, files: Sequence[Responses]) -> tuple[str, ...]:
     num_problems = settings.cross_sampling.max_problems
     if not plan.has_verifier:
         lacking = sum(not has_grader(sequence.problem) for sequence in plan.headline)
-        why = f"{lacking} of {len(plan.headline)} responses in {path} have no gold answer or no grader"
+        num_bare = sum(not sequence.problem.answer for sequence in plan.headline)
+        what = "no gold answer" if num_bare else "a gold answer and no grader"
+        why = f"{num_bare or lacking} of {len(plan.headline)} responses in {path} have {what}"
         fix, known = "name the grader with --task KIND", " (swerve data list)"
         if plan.recipe.task is not None:
             fix, known = "give the gold answers with --problems FILE, or --field gold=FIELD", ""

@@ -202,7 +202,7 @@ def _text(lengths: NDArray[np.int64], align: Align, *, has_wrong: bool, is_wrong
         "wrong": f"{cells}, with the first wrong tokens under each other",
         "share": "from its first token to its last",
     }[align]
-    order = "their first wrong step, which training never saw" if has_wrong else "their darkest token"
+    order = "their first wrong step, a mark that training never saw" if has_wrong else "their darkest token"
     kinds = "" if is_wrong else "outcome, wrong ones first, then of "
     return (
         f"A row an answer, {laid}; the darker, the more changed there. Rows are in the order of {kinds}{order}. "

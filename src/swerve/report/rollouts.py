@@ -157,13 +157,17 @@ def _hero(
             traits.append(trait)
 
     hero = min(first, key=rank)
-    why = f"{summary.final} diverges most from {summary.reference}."
+    why = f"this has the token at which {summary.final} differs most from {summary.reference}."
     if rank(hero)[0] < 0:
+        tried = [entry for entry in first if entry["effect"]]
+        if len(tried) < len(first):
+            first = tried
+            traits.append("a token of it was replaced")
         why = (
-            f"{summary.final}'s token at the spike improves the outcome most; "
-            "among equals, the one with the largest divergence."
+            f"this is the one that {summary.final}'s token at the spike improves most, and among equals the one with "
+            "the largest divergence."
         )
-    return listed.index(hero), f"Of {counted(len(first), 'rollout')} ({', '.join(traits)}), this is the one where {why}"
+    return listed.index(hero), f"Of {counted(len(first), 'rollout')} ({', '.join(traits)}), {why}"
 
 
 def rank(entry: Mapping[str, Any]) -> tuple[float, float]:

@@ -43,7 +43,7 @@ def divergence_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | No
             "tokens": nums.astype(int).tolist(),
             f"sum of {name}": sums.tolist(),
             f"mean {name}": (sums / np.maximum(nums, 1)).tolist(),
-            "sum of entropy": entropies.tolist(),
+            f"sum of entropy of {data.summary.final}": entropies.tolist(),
             "rollout": [first[problem] for problem in problems],
         },
         figures=figures,
@@ -137,11 +137,11 @@ def share_evidence(inputs: ReportInputs, claim: DivergenceClaim, *figures: Figur
     name = data.summary.divergence
     weights = {
         "tokens": np.ones(len(there)),
-        "of these there": there,
+        "tokens there": there,
         f"sum of {name}": data.values,
-        f"of this there {name}": np.where(there, data.values, 0.0),
+        f"sum of {name} there": np.where(there, data.values, 0.0),
         "sum of entropy": data.entropies,
-        "of this there entropy": np.where(there, data.entropies, 0.0),
+        "sum of entropy there": np.where(there, data.entropies, 0.0),
     }
     sums = {
         key: np.bincount(data.rollout, np.asarray(values, dtype=np.float64), len(data.numbers))
@@ -156,8 +156,8 @@ def share_evidence(inputs: ReportInputs, claim: DivergenceClaim, *figures: Figur
         figures=figures,
         command=f"{data.command}\n{line}\n"
         "own, part = (each.groupby('sequence_id') for each in (tokens, tokens[there]))\n"
-        f"rows = pd.DataFrame({{'tokens': own.size(), 'of these there': part.size(), 'sum of {name}': "
-        f"own.{name}.sum(), 'of this there {name}': part.{name}.sum()}}).fillna(0)",
+        f"rows = pd.DataFrame({{'tokens': own.size(), 'tokens there': part.size(), 'sum of {name}': "
+        f"own.{name}.sum(), 'sum of {name} there': part.{name}.sum()}}).fillna(0)",
         note="The models of matched noise are in probe/summary.json alone; brackets are intervals over problems.",
     )
 

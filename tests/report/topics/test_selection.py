@@ -18,9 +18,10 @@ def test_the_sentences_on_what_was_read(entries: dict[str, Any], told: Any) -> N
         "mid-p McNemar).",
         "Another draw of completions would select 70.0% (66.0 to 74.0) of these problems again.",
         "JS of rl-80 is 0.0080 (0.0070 to 0.0090) nats per token on these rollouts; its mean is lower on "
-        "\N{LEFT DOUBLE QUOTATION MARK}dpo-8 right\N{RIGHT DOUBLE QUOTATION MARK} (-0.0079 (-0.0089 to -0.0069)) "
-        "and not distinguishable on \N{LEFT DOUBLE QUOTATION MARK}rl-80 right\N{RIGHT DOUBLE QUOTATION MARK} "
-        "(+0.0002 (-0.0008 to +0.0012)).",
+        "\N{LEFT DOUBLE QUOTATION MARK}dpo-8 right\N{RIGHT DOUBLE QUOTATION MARK} (a difference of "
+        "-0.0079 (-0.0089 to -0.0069)) and not distinguishable on "
+        "\N{LEFT DOUBLE QUOTATION MARK}rl-80 right\N{RIGHT DOUBLE QUOTATION MARK} (a difference of +0.0002 "
+        "(-0.0008 to +0.0012)).",
     )
 
 

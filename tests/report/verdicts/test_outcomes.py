@@ -242,7 +242,7 @@ AT = "At 100 spikes of answers of `dpo-8`, which writes 16 continuations after e
          "No token was forced at a spike: run swerve probe with probe.causal.max_rollouts above 0."),
         ({"causal": None, "selection": "imported", "notes": ["no response has a gold answer, so there are no swaps"]},
          "Not tested: whether the changed token causes the answer.",
-         "No token was forced at a spike: it needs gold answers, or a grader by --task KIND."),
+         "No token was forced at a spike: it needs gold answers, and a grader by --task KIND."),
         ({"causal": None, "num_rollouts": 0}, "Not tested: whether the changed token causes the answer.",
          "No token was forced at a spike: there is no rollout to compare."),
     ],
@@ -277,7 +277,7 @@ def crossed(
     return {"cross_sampling": {"num_problems": num, "directions": [entry]}}
 
 
-CHOSEN = "Chosen by JS, on 100 problems that were not selected, `dpo-8` sampling"
+CHOSEN = "Chosen by JS, on 100 problems whatever their answers were, `dpo-8` sampling"
 RANDOM = "As many at random do nothing to be seen: 44%."
 
 
@@ -288,8 +288,8 @@ RANDOM = "As many at random do nothing to be seen: 44%."
          "Taking 1 token in 200 from `rl-80` lifts `dpo-8` from 44% to 60% right, 32% of the way to 94%.",
          f"{CHOSEN}: 32% (20 to 44) of the difference. {RANDOM}"),
         (crossed((0.48, 0.4, 0.56), (0.96, 0.8, 1.12), ends=(0.44, 0.92, 0.94)),
-         "Taking 1 token in 200 from `rl-80` lifts `dpo-8` from 44% to 92% right, as far as can be seen all the way to "
-         "94%.",
+         "Taking 1 token in 200 from `rl-80` lifts `dpo-8` from 44% to 92% right, all the way to the 94% of `rl-80`, "
+         "as far as can be seen.",
          f"{CHOSEN}: 96% (80 to 112) of the difference. {RANDOM}"),
         (crossed((-0.16, -0.22, -0.1), (0.4, 0.2, 0.6), ends=(0.6, 0.44, 0.2), gap=(-0.4, -0.5, -0.3)),
          "Taking 1 token in 200 from `rl-80` lowers `dpo-8` from 60% to 44% right, 40% of the way to 20%.",
@@ -313,8 +313,8 @@ RANDOM = "As many at random do nothing to be seen: 44%."
          f"{RANDOM}"),
         (crossed(SAME, None, gap=(0.02, -0.05, 0.09), ends=(0.44, 0.44, 0.46)),
          "No difference to be seen that tokens could carry: by sampling, `dpo-8` is right in 44%, `rl-80` in 46%.",
-         "+2.0 (-5.0 to +9.0) points, on 100 problems that were not selected. Eight of ten such comparisons would show "
-         "a difference of 10 points."),
+         "+2.0 (-5.0 to +9.0) points, on 100 problems whatever their answers were. Eight of ten such comparisons would "
+         "show a difference of 10 points."),
         (crossed(SAME, None), "Not determined: how few tokens carry the difference.",
          "Because no token was taken, or one of the two was not sampled alone, on 100 problems."),
     ],
@@ -392,11 +392,10 @@ def with_null(rate: tuple[float, float, float], num_spikes: int | None) -> Any:
 @pytest.mark.parametrize(
     ("num", "title"),
     [
-        (22, "How sure? Trust the height of a spike and do not count spikes: two runs of one model give 23.0 in 1,000 "
-             "tokens, this one 22.0."),
-        (88, "How sure? There are more spikes than by chance, but some are chance: two runs of one model give 23.0 in "
-             "1,000 tokens, this one 88.0."),
-        (None, "How sure? Do not count spikes: two runs of one model have them, too."),
+        (22, "How sure? Do not count spikes: one model run twice gives 23.0 in 1,000 tokens, this training 22.0."),
+        (88, "How sure? There are more spikes than by chance, but some are chance: one model run twice gives 23.0 in "
+             "1,000 tokens, this training 88.0."),
+        (None, "How sure? Do not count spikes: a model run twice has them, too."),
     ],
 )  # fmt: skip
 def test_how_sure(inputs_of: Any, num: int | None, title: str) -> None:

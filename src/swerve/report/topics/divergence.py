@@ -62,7 +62,7 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
         of = Figure(
             name=f"entropy at {final}",
             statistic="ratio of sums",
-            columns=("sum of entropy", "tokens"),
+            columns=(f"sum of entropy of {final}", "tokens"),
             write=digits_of(number_interval, entry.entropy),
         )
         yield Sentence(

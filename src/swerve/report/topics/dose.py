@@ -165,7 +165,7 @@ def _gap_rows(entry: CrossSamplingDirection, summary: ProbeSummary, *, num_probl
         title=f"Share of the gap recovered: {direction_title(entry.direction, summary)}",
         first="Score",
         note=f"The gap between the two models is {points_interval(entry.gap)} points, on "
-        f"{count(num_problems)} problems that were not selected. "
+        f"{count(num_problems)} problems whatever their answers were. "
         f"Over all budgets: the mean up to {percent(entry.largest_common_share)} of the tokens.",
         plots=(Dots(column="Over all budgets", at=0, greys=(SELECTORS["random"],)),),
     )

@@ -75,7 +75,7 @@ def _populations(summary: ProbeSummary) -> str:
         if (above := population.above_headline) is not None:
             word = compared(above, 0.0, above="higher", below="lower").removesuffix(" from")
             title = quoted(population_title(population.population, summary))
-            others.append(f"{word} on {title} ({signed_interval(above)})")
+            others.append(f"{word} on {title} (a difference of {signed_interval(above)})")
     own = summary.final_divergence
     if own is None or not others:
         return ""

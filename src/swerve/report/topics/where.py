@@ -64,7 +64,7 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
         yield f"Noise of the same size was not measured: {noise.not_measured}."
     claims = (summary.claim("share", of) for of in ("third", "style", "uncertain", "good"))
     for claim in filter(None, claims):
-        columns = (f"of this there {summary.divergence}", f"sum of {summary.divergence}")
+        columns = (f"sum of {summary.divergence} there", f"sum of {summary.divergence}")
         write = digits_of(percent_interval, claim.estimate)
         share = Figure(name="of the divergence", statistic="ratio of sums", columns=columns, write=write)
         yield Sentence(f"{claim.name}: {claim_words(claim)}.", share_evidence(inputs, claim, share))

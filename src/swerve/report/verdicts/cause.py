@@ -110,5 +110,5 @@ def _untested(summary: ProbeSummary) -> str:
     if not summary.num_rollouts:
         return "there is no rollout to compare"
     if summary.is_imported and any("no swaps" in note for note in summary.notes):
-        return "it needs gold answers, or a grader by --task KIND"
+        return "it needs gold answers, and a grader by --task KIND"
     return "run swerve probe with probe.causal.max_rollouts above 0"

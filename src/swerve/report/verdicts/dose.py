@@ -15,7 +15,7 @@ from swerve.report.read import ReportInputs
 from swerve.report.rows import SHARE
 from swerve.report.run_evidence import dose_evidence
 from swerve.report.topics.dose import dose_rows, least_dose
-from swerve.text import count, percent, percent_interval, points_interval, whole_percent
+from swerve.text import count, percent, percent_interval, points_interval, sentence_case, whole_percent
 
 
 def dose(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Verdict]:
@@ -92,7 +92,8 @@ def _title(entry: CrossSamplingDirection, point: CrossSamplingPoint, writer: str
     if (gain.mean > 0) != (other.mean > base.mean):
         return f"{taking} {verb} {ends}, the other way from {whole_percent(other.mean)}."
     if (recovered := point.recovered) is not None and not recovered.excludes(1):
-        return f"{taking} {verb} {ends}, as far as can be seen all the way to {whole_percent(other.mean)}."
+        goal = f"all the way to the {whole_percent(other.mean)} of `{giver}`, as far as can be seen"
+        return f"{taking} {verb} {ends}, {goal}."
     way = (
         ""
         if point.recovered is None
@@ -104,15 +105,17 @@ def _title(entry: CrossSamplingDirection, point: CrossSamplingPoint, writer: str
 def _text(point: CrossSamplingPoint, same: CrossSamplingPoint | None, writer: str, score: str, num: int) -> str:
     """Return how the tokens were chosen, how far that is of the way, and what as many at random do."""
     parts = [
-        f"Chosen by {score}, on {count(num)} problems that were not selected, `{writer}` sampling: "
+        f"Chosen by {score}, on {count(num)} problems whatever their answers were, `{writer}` sampling: "
         f"{percent_interval(point.recovered)} of the difference."
     ]
     if point.gain is not None and not point.gain.excludes(0):
-        parts = [f"Chosen by {score}, on {count(num)} problems that were not selected, `{writer}` sampling."]
+        parts = [f"Chosen by {score}, on {count(num)} problems whatever their answers were, `{writer}` sampling."]
         parts.append(would_show(point.gain, lambda size: f"{100 * size:.2g} points"))
     if same is not None and same.accuracy is not None:
         does = _does(same.gain)
-        parts.append(f"As many at random {does}: {whole_percent(same.accuracy.mean)}.")
+        many = "As many" if same.share_swapped == point.share_swapped else sentence_case(_one_in(same.share_swapped))
+        does = does if many == "As many" else does.replace("do ", "does ", 1)
+        parts.append(f"{many} at random {does}: {whole_percent(same.accuracy.mean)}.")
     return " ".join(parts)
 
 
@@ -132,5 +135,5 @@ def _nothing_to_carry(entry: CrossSamplingDirection, writer: str, giver: str) ->
 def _gap_text(entry: CrossSamplingDirection, num: int) -> str:
     if entry.gap is None or entry.gap.excludes(0):
         return f"Because no token was taken, or one of the two was not sampled alone, on {count(num)} problems."
-    text = f"{points_interval(entry.gap)} points, on {count(num)} problems that were not selected."
+    text = f"{points_interval(entry.gap)} points, on {count(num)} problems whatever their answers were."
     return f"{text} {would_show(entry.gap, lambda size: f'{100 * size:.2g} points')}"

@@ -106,7 +106,7 @@ def _text(inputs: ReportInputs, first: Evaluation, last: Evaluation) -> str:
         parts.append("How many could not be read is not determined, because it was not recorded.")
     else:
         same = "as before" if once == now else f"{percent(once)} before"
-        parts.append(f"{percent(now)} of its answers could not be read, {same}.")
+        parts.append(f"Of all its answers, greedy and sampled, {percent(now)} could not be read, {same}.")
     return " ".join(map(sentence_case, parts))
 
 

@@ -200,8 +200,8 @@ class _Unsure(_Words):
         """Return the summed divergence of each answer, and what of it lies there."""
         name = self.summary.divergence
         sums = {
-            "here": (f"of this there {name}", f"sum of {name}"),
-            "entropy": ("of this there entropy", "sum of entropy"),
+            "here": (f"sum of {name} there", f"sum of {name}"),
+            "entropy": ("sum of entropy there", "sum of entropy"),
         }
         known = {"here", *(null.null for null in self.claim.nulls)}
         figures = (

@@ -42,8 +42,8 @@ def _title(density: float | None, null: SpikeRate) -> str:
     rate = null.per_1000_tokens
     assert rate is not None
     if density is None:
-        return "How sure? Do not count spikes: two runs of one model have them, too."
-    both = f"two runs of one model give {number(rate.mean)} in 1,000 tokens, this one {number(density)}"
+        return "How sure? Do not count spikes: a model run twice has them, too."
+    both = f"one model run twice gives {number(rate.mean)} in 1,000 tokens, this training {number(density)}"
     if density > rate.high:
         return f"How sure? There are more spikes than by chance, but some are chance: {both}."
-    return f"How sure? Trust the height of a spike and do not count spikes: {both}."
+    return f"How sure? Do not count spikes: {both}."
