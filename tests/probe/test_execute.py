@@ -235,7 +235,7 @@ def test_kept_units_are_not_read_after_the_reward_file_changed(tmp_path: Path, m
 
 @pytest.mark.slow
 def test_kept_cross_samples_and_attributions_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    crossed, attributed = Spy(monkeypatch, "CrossSampling"), Spy(monkeypatch, "attribute")
+    crossed, attributed = Spy(monkeypatch, "CrossSampler"), Spy(monkeypatch, "attribute")
     settings = ProbeConfig(
         keep_states=True,
         causal=CausalConfig(max_rollouts=0),
