@@ -53,6 +53,7 @@ def test_neither_limit_is_raised_and_the_hard_one_is_kept(given: tuple[int, int]
     assert in_a_copy(limited) == str((held, given[1]))
 
 
+@pytest.mark.slow
 def test_a_file_is_not_damaged_where_the_shell_gives_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     # More than the tests before may have left free in this process.

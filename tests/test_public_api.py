@@ -189,6 +189,7 @@ print(help_texts.getvalue())
 """
 
 
+@pytest.mark.slow
 def test_packages_are_callable_in_every_order_of_imports_and_nothing_heavy_is_imported() -> None:
     commands = [entry.name for entry in pkgutil.iter_modules([str(Path(swerve.__file__).parent / "cli")])]
     modules = ["swerve.report.estimators", *(f"swerve.cli.{name}" for name in commands)]

@@ -29,7 +29,7 @@ from swerve.report.page import Page, render
 from swerve.report.read import read_inputs
 from swerve.report.run_page import run_page
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 _SHORT = 700
 """Characters of an answer."""

@@ -482,6 +482,7 @@ def test_all_servers_must_be_there_at_the_start(make, two):
 
 
 @pytest.mark.parametrize("num_servers", [1, 2])
+@pytest.mark.slow
 def test_a_server_that_hangs_is_left_long_before_its_answer_is_late(make, two, caplog, monkeypatch, num_servers):
     """It says that it is healthy; one that works on is left alone however long it takes."""
     monkeypatch.setattr("swerve.rollout.server_engine._SILENCE", 0.5)

@@ -200,6 +200,7 @@ def test_a_closed_terminal_is_ignored_under_nohup():
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 def test_interrupted_before_the_first_update_of_a_stage(small_recipe, tmp_path):
     """A signal while preference pairs are sampled, which takes long here because there are none to be found."""
     run = RunDirectory(tmp_path / "run")

@@ -229,6 +229,7 @@ def test_payloads_do_not_run_in_any_data_set(tmp_path) -> None:
     assert {name for name in datasets if not _problems(name)[0].answer} == WITHOUT_ANSWERS
 
 
+@pytest.mark.slow
 def test_hostile_answers_of_the_corpus(shared_data, tmp_path) -> None:
     with gzip.open(shared_data("hostile_answers") / "cases.jsonl.gz", "rt") as lines:
         cases = [case for case in map(json.loads, lines) if case["target"].startswith("reasoning_gym.")]
