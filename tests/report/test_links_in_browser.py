@@ -103,7 +103,9 @@ def test_of_many_rows_it_is_told_which_are_there(browser: Any, tmp_path: Path) -
     opened = browser.new_page()
     opened.goto(path.as_uri())
     opened.locator("#many details.evidence > summary").click()
-    assert opened.locator("#many .table-of-rows tbody tr").count() == 200
+    rows = opened.locator("#many .table-of-rows tbody tr")
+    rows.first.wait_for()
+    assert rows.count() == 200
     assert opened.locator("#many .held-rows").inner_text() == (
         "Here are the first 200 of 16,000 rows; the CSV has the first 8,000; the lines below make all."
     )
