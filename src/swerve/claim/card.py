@@ -174,7 +174,13 @@ def _clear(out: Path) -> None:
 def _rests_on(out: Path) -> list[Path]:
     """Return the files below a card's folder that its parts were measured on, or that hold what was measured."""
     files = (file for place in ("samples", "probe/probe") for file in (out / place).rglob("*"))
-    return sorted(file for file in files if file.is_file() and not file.name.startswith(TEMPORARY_PREFIX))
+    return sorted(
+        file
+        for file in files
+        if file.is_file()
+        and not file.name.startswith(TEMPORARY_PREFIX)
+        and not any(name.endswith(".partial") for name in file.relative_to(out).parts)  # removed once the card is there
+    )
 
 
 def _check_known(card: ClaimCard, sides: Sequence[Side], contents: tuple[str, ...], out: Path) -> None:
