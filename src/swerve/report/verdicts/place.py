@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from swerve.artifacts.probe_claims import NULL_NAMES, SIDES, DivergenceClaim, NullFigure
@@ -39,7 +40,7 @@ def place(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Verdict]:
     )
 
 
-class _Words:
+class _Words(ABC):
     """What all sentences about a place have."""
 
     def __init__(self, claim: DivergenceClaim, summary: ProbeSummary) -> None:
@@ -63,6 +64,24 @@ class _Words:
         )
         unknown = f"{SIDES[None]} {listed(self.claim.unknown)}" if self.claim.unknown else ""
         return "; ".join(filter(None, (less, unknown)))
+
+    @property
+    @abstractmethod
+    def measured(self) -> str:
+        """What the share is of."""
+
+    @abstractmethod
+    def null(self, null: NullFigure) -> str:
+        """Say what would be there without training."""
+
+    @property
+    def text(self) -> str:
+        """The interval, and all that it is read against."""
+        nulls = sentence_case("; ".join(self.null(null) for null in self.claim.nulls))
+        because = ""
+        if self.claim.unknown:
+            because = f" Not determined against {listed(self.claim.unknown)}, because the difference has no interval."
+        return f"{percent_interval(self.claim.estimate)} {self.measured}. {nulls}.{because}{self.seen()}"
 
     def seen(self) -> str:
         """Return what would have been seen, beside the closest of what it is not told from."""
@@ -114,16 +133,9 @@ class _Top(_Words):
         }[null.null]
 
     @property
-    def text(self) -> str:
-        """The interval, and all that it is read against."""
-        nulls = "; ".join(self.null(null) for null in self.claim.nulls)
-        because = ""
-        if self.claim.unknown:
-            because = f" Not determined against {listed(self.claim.unknown)}, because the difference has no interval."
-        return (
-            f"{percent_interval(self.claim.estimate)} of {counted(self.num, 'answer')}, by {self.name}. "
-            f"{sentence_case(nulls)}.{because}{self.seen()}"
-        )
+    def measured(self) -> str:
+        """What the share is of."""
+        return f"of {counted(self.num, 'answer')}, by {self.name}"
 
     @property
     def said(self) -> str:
@@ -179,16 +191,9 @@ class _Unsure(_Words):
         }[null.null]
 
     @property
-    def text(self) -> str:
-        """The interval, and all that it is read against."""
-        nulls = "; ".join(self.null(null) for null in self.claim.nulls)
-        because = ""
-        if self.claim.unknown:
-            because = f" Not determined against {listed(self.claim.unknown)}, because the difference has no interval."
-        return (
-            f"{percent_interval(self.claim.estimate)} of the summed {self.name} of {counted(self.num, 'answer')}. "
-            f"{sentence_case(nulls)}.{because}{self.seen()}"
-        )
+    def measured(self) -> str:
+        """What the share is of."""
+        return f"of the summed {self.name} of {counted(self.num, 'answer')}"
 
     @property
     def said(self) -> str:
