@@ -27,12 +27,12 @@ from benchmarks.process import print_header, print_line, reset_peak, resident_by
 from swerve.artifacts.run import RunDirectory
 from swerve.models.folder_checks import quiet_transformers
 from swerve.models.tiny import build_word_tokenizer
+from swerve.plan.training import predicted_memory
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train.loop import train_run
-from swerve.train.memory import predicted_memory
 
 _SIZES = {"vocab_size": 32_000, "num_attention_heads": 8, "num_key_value_heads": 4, "pad_token_id": 0}
 _QWEN3 = Qwen3Config(

@@ -21,6 +21,10 @@ probability at every position. So completions have the same distribution of leng
 "ragged" has a mean of about 90 tokens, cut off at 256; "fixed" is 128, but for one in a hundred that ends before.
 "demo's size, random" has the shape of the demo's model, and its number of tokens; there no two completions begin alike,
 and no group agrees.
+
+"1.5B" is for a card and not among those run by default: 64 groups of 8 completions of 512 tokens, 1.5 billion
+parameters in bfloat16 beside float32, TRL's micro-batches of 16 rows. Both sides are on the card at once, take turns,
+and are timed by the clock.
 """
 
 from __future__ import annotations
@@ -32,7 +36,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -44,7 +47,8 @@ import torch
 from transformers import AutoTokenizer
 
 from benchmarks.process import median_ratio, print_header, print_line, swerve
-from benchmarks.step_trl import PAD, build_model, build_problems, reward
+from benchmarks.step_trl import PAD, build_model, build_problems, clock, reward
+from benchmarks.update import LAYOUTS
 from swerve.config.runtime import RuntimeConfig
 from swerve.config.stage_base import OptimizerConfig
 from swerve.config.stages import RlStage
@@ -91,6 +95,8 @@ _WORK = {
     "prompt_tokens": (24, 64),
     "end": 1,
     "trl_rows": 64,
+    "tokens_per_batch": 4096,
+    "device": "cpu",
 }
 _DEMO = {**_WORK, "recipe": "demo_addition", "prompts": 16, "max_new_tokens": 72, "trl_rows": 128}
 _RANDOM = {"model": _TINY, "prompt_tokens": (11, 11), "end_probability": 1e-4, "max_new_tokens": 57}
@@ -101,8 +107,18 @@ PROFILES: Mapping[str, Mapping[str, Any]] = {
     "demo": _DEMO,
     "demo, bfloat16": {**_DEMO, "precision": "bfloat16"},
     "demo's size, random": {**_WORK, **_RANDOM, "prompts": 16, "trl_rows": 128},
+    "1.5B": {
+        **_WORK,
+        "model": {**LAYOUTS["1.5B"], "head_dim": 128, "tie_word_embeddings": True},
+        "precision": "bfloat16",
+        "prompts": 64,
+        "end_probability": 1e-6,
+        "max_new_tokens": 512,
+        "trl_rows": 16,
+        "tokens_per_batch": 16_384,
+        "device": "cuda",
+    },
 }
-_TOKENS_PER_BATCH = 4096
 _PARTS = ("sampling", "scoring", "update")
 
 
@@ -110,12 +126,13 @@ class OwnSteps:
     """swerve's side."""
 
     def __init__(self, work: Mapping[str, Any]) -> None:
-        model = build_model(work)
+        world = World(device=work["device"])
+        model = build_model(work).to(world.device)
         optimizer = OptimizerConfig(lr=1e-6)
         tokenizer: Any = SimpleNamespace(pad_token_id=PAD)
-        runtime = RuntimeConfig(precision=work["precision"], threads=1)
+        runtime = RuntimeConfig(precision=work["precision"], device=work["device"], threads=1)
         apply_runtime(runtime)
-        self._learner = Learner(ReplicatedModel(model, World(), runtime=runtime), tokenizer, optimizer)
+        self._learner = Learner(ReplicatedModel(model, world, runtime=runtime), tokenizer, optimizer)
         self._engine = TorchEngine(model, pad_id=PAD, max_rows=512)
         self._params = SamplingParams(
             num_samples=work["samples"],
@@ -131,29 +148,30 @@ class OwnSteps:
             steps=work["steps"],
             prompts_per_step=work["prompts"],
             samples_per_prompt=work["samples"],
-            tokens_per_batch=_TOKENS_PER_BATCH,
+            tokens_per_batch=work["tokens_per_batch"],
             optimizer=optimizer,
         )
         # What the functions below read of a training run.
         self._context: Any = SimpleNamespace(
             config=SimpleNamespace(max_new_tokens=work["max_new_tokens"]),
             learner=self._learner,
-            world=World(),
+            world=world,
             phase=phases_of(self._stage)[0],
         )
 
     def step(self, index: int) -> dict[str, float]:
-        """Make a step; return the CPU seconds of its parts, and the tokens sampled."""
-        clock = [time.process_time()]
+        """Make a step; return the seconds of its parts, by `clock`, and the tokens sampled."""
+        device = self._context.world.device
+        times = [clock(device)]
         rollouts = self._sample(index)
-        clock.append(time.process_time())
+        times.append(clock(device))
         kl = kl_term(self._stage.kl)
         prepared = prepare_step(rollouts, self._stage, self._context, kl)
-        clock.append(time.process_time())
+        times.append(clock(device))
         update_policy(prepared, self._stage, self._context, index, kl, 0.0)
-        clock.append(time.process_time())
-        seconds = dict(zip(_PARTS, (after - before for before, after in pairwise(clock)), strict=True))
-        return {"step": clock[-1] - clock[0], "tokens": int(prepared.table.mask.sum()), **seconds}
+        times.append(clock(device))
+        seconds = dict(zip(_PARTS, (after - before for before, after in pairwise(times)), strict=True))
+        return {"step": times[-1] - times[0], "tokens": int(prepared.table.mask.sum()), **seconds}
 
     def _sample(self, index: int) -> StepRollouts:
         problems = self._problems[index * self._count : (index + 1) * self._count]
@@ -254,7 +272,12 @@ def _summary(name: str, work: Mapping[str, Any], pairs: Sequence[Sequence[Mappin
 def main() -> None:
     """Measure the profiles; print JSON lines."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--profiles", nargs="+", choices=PROFILES, default=list(PROFILES))
+    parser.add_argument(
+        "--profiles",
+        nargs="+",
+        choices=PROFILES,
+        default=[name for name in PROFILES if PROFILES[name]["device"] == "cpu"],
+    )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--trl-rows", type=int, help="rows of TRL's micro-batches; by default the whole step")
     parser.add_argument("--trl-python", default=os.environ.get("SWERVE_TRL_PYTHON"), help="of TRL's environment")

@@ -1,7 +1,7 @@
 """The model and prompts of `benchmarks.step`, and TRL's side of it, which runs under the Python of TRL's environment.
 
 As a script it reads the work as JSON from its argument, makes one step of `GRPOTrainer` for each line it is sent, and
-prints a JSON object with the CPU seconds and the tokens of each. It imports nothing of swerve.
+prints a JSON object with the seconds, by `clock`, and the tokens of each. It imports nothing of swerve.
 """
 
 from __future__ import annotations
@@ -54,6 +54,14 @@ def build_problems(work: Mapping[str, Any]) -> list[tuple[list[int], list[int]]]
     return [(rng.choices(vocabulary, k=rng.randint(shortest, longest)), []) for _ in range(num_prompts)]
 
 
+def clock(device: str) -> float:
+    """Return seconds: of this process's CPU, or on a card the clock's, when all that was asked of the card is done."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 def reward(completion_ids: list[int], ending: list[int]) -> float:
     """Return 1 for a completion that ends as it should, or, if it may end in any way, whose first token is odd."""
     return float(completion_ids[-len(ending) :] == ending) if ending else float(completion_ids[0] % 2)
@@ -89,19 +97,18 @@ def main() -> None:
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             if not sys.stdin.readline():
                 raise SystemExit
-            self.started = time.process_time()
+            self.started = clock(work["device"])
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            print(
-                json.dumps({"step": time.process_time() - self.started, "tokens": tokens[0]}), file=answers, flush=True
-            )
+            seconds = clock(work["device"]) - self.started
+            print(json.dumps({"step": seconds, "tokens": tokens[0]}), file=answers, flush=True)
 
     rows = work["prompts"] * work["samples"]
     parts = rows // work["trl_rows"]
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder,
-            use_cpu=True,
+            use_cpu=work["device"] == "cpu",
             bf16=work["precision"] == "bfloat16",
             gradient_checkpointing=False,
             beta=0.0,

@@ -1,6 +1,6 @@
 """The update alone: seconds, tokens per second and memory by precision, rows and activation checkpointing.
 
-    python -m benchmarks.update [--layout small|1.5B] [--layers 28] [--tokens 16384] [--repeats 3] [--ways 2 4]
+    python -m benchmarks.update [--layout small|0.5B|1.5B|4B] [--layers 28] [--tokens 16384] [--repeats 3] [--ways 2 4]
     MALLOC_MMAP_THRESHOLD_=65536 python -m benchmarks.update --layout 1.5B --layers 2 ...
     python -m benchmarks.update --places --tokens 16384 [--responses FILE]
 
@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from benchmarks.process import print_header, print_line, reset_peak, resident_bytes
 from swerve.batch import TokenBatch, TokenSequence, token_batches
@@ -45,9 +45,14 @@ from swerve.world import World
 LAYOUTS: dict[str, dict[str, Any]] = {
     "small": {"hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6, "num_attention_heads": 4,
               "num_key_value_heads": 2, "vocab_size": 4096},
+    "0.5B": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+             "num_key_value_heads": 2, "vocab_size": 151_936},
     "1.5B": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
              "num_key_value_heads": 2, "vocab_size": 151_936},
+    "4B": {"model_type": "qwen3", "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36,
+           "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936},
 }  # fmt: skip
+"""Shapes of Qwen2, but for those that name another architecture."""
 WAYS: tuple[dict[str, Any], ...] = (
     {"rows": "padded"},
     {"rows": "packed"},
@@ -64,6 +69,13 @@ LENGTHS: dict[str, dict[str, Any]] = {
     "K&K-like": {"groups": 8, "samples": 16, "prompt": (250, 450), "mean": 900, "sigma": 0.6, "cap": 4096},
     "DeepScaleR-like": {"groups": 128, "samples": 8, "prompt": (60, 300), "mean": 2500, "sigma": 0.7, "cap": 8192},
 }
+
+
+def layout_config(layout: Mapping[str, Any]) -> PreTrainedConfig:
+    """Return the configuration of a model of these shapes, whose head is its embeddings."""
+    more = {"model_type": "qwen2", "tie_word_embeddings": True, "max_position_embeddings": 4096}
+    found: PreTrainedConfig = AutoConfig.for_model(**{**more, **layout})
+    return found
 
 
 def sequences(profile: Mapping[str, Any], *, seed: int = 0) -> list[TokenSequence]:
@@ -197,7 +209,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     layout = {**LAYOUTS[arguments.layout], **({"num_hidden_layers": arguments.layers} if arguments.layers else {})}
-    config = Qwen2Config(**layout, tie_word_embeddings=True, max_position_embeddings=4096)
+    config = layout_config(layout)
     chosen = sequences({**LENGTHS["GSM8K-like"], "groups": arguments.groups})
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     print_header(

@@ -11,11 +11,11 @@ import typer
 from swerve.cli.app import app
 
 _PAGES = (
-    ("commands-train", "Commands: training", ("demo", "train", "study", "runs", "recipes", "config")),
+    ("commands-train", "Commands: training", ("demo", "train", "study", "plan", "runs", "recipes", "config")),
     (
         "commands-models",
         "Commands: models and reports",
-        ("sample", "eval", "probe", "claim", "report", "view", "export", "serve"),
+        ("sample", "eval", "probe", "claim", "replay", "report", "view", "export", "serve"),
     ),
     ("commands-data", "Commands: data and graders", ()),  # and whatever the others do not name
 )

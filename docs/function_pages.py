@@ -23,10 +23,12 @@ _LISTED: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "Python: samples and comparisons",
         "[Any model](../any-model.md) has examples.",
         (
+            "swerve.door.sample.SampleSet",
+            "swerve.artifacts.samples.StoredSamples",
             "swerve.artifacts.samples.SampleFile",
             "swerve.artifacts.samples.SamplesInfo",
             "swerve.artifacts.responses.Response",
-            "swerve.eval.comparison.compare",
+            "swerve.door.grade.Grades",
             "swerve.artifacts.comparison.Comparison",
             "swerve.claim.settings.ClaimSettings",
             "swerve.claim.record.ClaimCard",

@@ -249,7 +249,7 @@ def _keys(record: type, home: Mapping[type, str]) -> str:
     hints = {
         name: hint
         for name, hint in typing.get_type_hints(record).items()
-        if not name.startswith("model_") and typing.get_origin(hint) is not typing.ClassVar
+        if not name.startswith(("model_", "_")) and typing.get_origin(hint) is not typing.ClassVar
     }
     rows = [
         f"| `{name}` | {_shown(hint, home, home[record])} | {docs.get(name) or _words_of(name, hint)} |"

@@ -87,6 +87,7 @@ def tables() -> dict[str, str]:
             *((part, _megabytes(part)) for part in ("loading", "updating", "saving", "resuming")),
         ),
         "coverage": _coverage(read("coverage")),
+        **_cards([read(path.stem) for path in sorted(RESULTS.glob("card-*.jsonl"))]),
     }
 
 
@@ -212,6 +213,60 @@ def _rewritten_golds(lines: Sequence[Record]) -> str:
         ("CPU ms, mean", "mean_ms"),
         ("CPU ms, most", "most_ms"),
     )
+
+
+def _cards(files: Sequence[Sequence[Record]]) -> dict[str, str]:
+    """Return the tables of what `benchmarks.card` measured on each device: the chain, rates, memory of training."""
+    parts = [{**header, **part} for header, *lines in files for part in lines]
+    found = [{**part, **line} for part in parts for line in part.get("found", ())]
+    return {
+        "card chain": table_of(
+            [part for part in parts if "found" not in part],
+            ("device", "device"),
+            ("part", "part"),
+            ("tokens", lambda line: f"{line['tokens']:,}" if "tokens" in line else "-"),
+            ("time", lambda line: f"{line['cpu_seconds' if line['device'] == 'cpu' else 'seconds']:.0f} s"),
+            ("memory of the process", lambda line: f"{line['peak_gb']:.1f} GB"),
+            ("of the card", _gigabytes("device_gb")),
+            ("predicted", _gigabytes("predicted_gb")),
+            ("written", _gigabytes("disk_gb")),
+        ),
+        "card rates": table_of(
+            [line for line in found if "tokens_per_second" in line or "trl_seconds" in line],
+            ("device", "device"),
+            ("part", "part"),
+            ("way", _way),
+            ("tokens per second", lambda line: f"{_rate(line):,.0f}"),
+            ("beyond weights and gradients", _gigabytes("peak")),
+        ),
+        "card memory": table_of(
+            [line for line in found if "predicted" in line],
+            ("device", "device"),
+            ("model", "model"),
+            ("tokens of a micro-batch", lambda line: f"{line['tokens']:,}"),
+            ("predicted", lambda line: f"{line['predicted'] / 1e9:.1f} GB"),
+            ("measured", lambda line: f"{line['measured'] / 1e9:.1f} GB"),
+            ("ratio", "ratio"),
+        ),
+    }
+
+
+def _gigabytes(name: str) -> Cell:
+    return lambda line: f"{line[name]:.1f} GB" if name in line else "-"
+
+
+def _way(line: Record) -> str:
+    if "trl_seconds" in line:
+        return f"{line['ratio']} of TRL's time"
+    if "rows" not in line:
+        return "completions of full length"
+    again = {"every_second": ", every second layer run again", "full": ", all layers run again"}
+    return f"{line['rows']}, {line.get('precision', 'float32')}{again.get(line.get('activation_checkpointing'), '')}"
+
+
+def _rate(line: Record) -> float:
+    rate: float = line["tokens"] / line["step_seconds"] if "trl_seconds" in line else line["tokens_per_second"]
+    return rate
 
 
 def _coverage(cells: Sequence[Record]) -> str:

@@ -56,7 +56,7 @@ def _shown(value: Any) -> dict[str, Any]:
         data["text/html"] = text.splitlines(keepends=True)
     if hasattr(value, "get_figure"):
         picture = io.BytesIO()
-        value.get_figure().savefig(picture, format="png", dpi=70)
+        value.get_figure().savefig(picture, format="png", dpi=70, bbox_inches="tight")  # as Jupyter does
         data["image/png"] = base64.b64encode(picture.getvalue()).decode()
     return data
 

@@ -22,18 +22,12 @@ from transformers import (
 
 from benchmarks.update import LENGTHS, row_places, sequences
 from swerve import batch as batches
-from swerve.batch import (
-    checked_head,
-    completion_hidden,
-    completion_logits,
-    empty_batch,
-    reads_packed_rows,
-    token_batches,
-)
+from swerve.batch import checked_head, completion_hidden, completion_logits, empty_batch, token_batches
 from swerve.errors import ConfigError, MismatchError
 from swerve.models import packed_attention
 from swerve.models.head import model_head
 from swerve.models.packed_attention import NAME
+from swerve.train.packed_rows import reads_packed_rows
 
 WINDOWED = ["sliding_attention", "full_attention"]
 SEQUENCES = [([5, 6], [7, 8, 9]), ([4], [7]), ([4, 5, 6], [9, 9])]

@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 REASONS = {
     "a study",
     "a GPU",
+    "a run of the demo",
     "another program",
     "a server",
     "data of yours",
@@ -41,7 +42,7 @@ REASONS = {
     "the network",
 }
 """Why a block may be left out."""
-QUICK = ("README.md", "docs/install.md", "docs/trl-verl.md", "docs/your-models.md")
+QUICK = ("docs/install.md", "docs/trl-verl.md", "docs/your-models.md")
 """Pages whose blocks run in every test run; those of the others are slow."""
 HUB_MODELS = ("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct")
 """Names that the pages use; tiny models stand for them here."""

@@ -7,6 +7,7 @@ import importlib.util
 import pkgutil
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,13 @@ from swerve.config.presets import PRESETS
 from swerve.config.recipe import Config
 from swerve.notebook import GREY, HUE, INK
 from swerve.probe.recipe import ProbeRecipe
-from swerve.probe.rollouts.token_categories import category_names
 from swerve.problems.addition import AdditionTask
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
+from swerve.recipes.data_sizes import data_sizes
 from swerve.recipes.loader import load_document
 from swerve.report.draw.figures import COLOURS
 from swerve.study.plan import plan_study
+from swerve.token_categories import category_names
 from tests.cases import each
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +38,7 @@ PAGES = sorted([*DOCS.glob("*.md"), *(ROOT / name for name in ("README.md", "CON
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"^(?: {4}|\$ )(?:\.venv/bin/)?(swerve .*)$", re.MULTILINE)
+_COMMAND = re.compile(r"^(?: {4}|\$ )(?:\.venv/bin/|(?:[A-Z_]+=\S+ )*torchrun .* -m )?(swerve .*)$", re.MULTILINE)
 
 
 def _blocks(page: Path, language: str) -> list[str]:
@@ -93,6 +95,15 @@ def test_internal_links_resolve(page):
         if not is_page or (anchor and anchor not in map(_slug, _sections(target))):
             broken.append(link)
     assert broken == []
+
+
+def test_the_readme_is_short_and_begins_with_two_commands():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+    make, uv, *_ = _blocks(ROOT / "README.md", "console")
+    assert make == "$ make demo\n$ make test\n"
+    assert re.findall(r"^\$ (.*)$", uv, re.MULTILINE)[1:] == ["uv run swerve demo", "uv run pytest"]
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert all(re.search(rf"^{command}", ci, re.MULTILINE) for command in ("make demo", "make test"))
 
 
 def test_every_page_is_in_the_navigation():
@@ -165,7 +176,10 @@ def _load_with(command, recipe, overrides):
         load_document(ProbeRecipe, recipe, overrides)
     elif command == "study":
         study = recipe if recipe in shipped_recipes("study") else "demo_study"
-        assert plan_study(study, overrides, out=None, runs=ROOT / "no-such-runs").all_jobs
+        with pytest.MonkeyPatch.context() as patch:
+            # The published number of problems, not what is on the hub.
+            patch.setattr("swerve.study.plan.data_sizes", partial(data_sizes, asks_hub=False))
+            assert plan_study(study, overrides, out=None, runs=ROOT / "no-such-runs").all_jobs
     else:
         load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)
 

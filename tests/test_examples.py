@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,12 @@ def test_a_notebook_keeps_small_outputs_and_no_error(path: Path) -> None:
     assert not re.search(r"/(home|opt|root|tmp|usr|work|Users)/", json.dumps([cell["outputs"] for cell in cells]))
 
 
+def test_from_two_folders_to_a_card_it_takes_twelve_lines() -> None:
+    cells = json.loads((EXAMPLES / "two_folders.ipynb").read_text())["cells"]
+    lines = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code").split("\n")
+    assert len([line for line in lines if line.strip()]) <= 12
+
+
 @pytest.mark.slow
 def test_the_loop_learns_and_shows_its_tokens(tmp_path: Path) -> None:
     done = subprocess.run(
@@ -56,6 +63,8 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
             pytest.skip("needs TRL: install it, or set SWERVE_TRL_PYTHON to the Python of an environment with it")
     copy = tmp_path / path.name
     copy.write_text(path.read_text())
+    shutil.copytree(EXAMPLES / "responses", tmp_path / "responses")
+    shutil.copy(EXAMPLES / "addition.jsonl", tmp_path)
     source = os.pathsep.join([str(EXAMPLES.parent / "src"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": source, "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(

@@ -24,10 +24,11 @@ from transformers import (
 )
 
 from swerve import probe
-from swerve.batch import TokenSequence, checked_head, completion_hidden, reads_packed_rows, token_batches
+from swerve.batch import TokenSequence, checked_head, completion_hidden, token_batches
 from swerve.config.runtime import RuntimeConfig
 from swerve.positions import angles_of, max_positions, max_sampled
 from swerve.train.columns import TokenTable, score_logprobs
+from swerve.train.packed_rows import reads_packed_rows
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 from tests.cases import each

@@ -12,6 +12,7 @@ from swerve.progress import (
     console_progress,
     format_duration,
     shown_progress,
+    tell,
 )
 
 HOSTILE = "[/bold] [red]x\x1b[31m\nnext line :smile:"
@@ -185,3 +186,13 @@ def test_progress_is_shown_where_a_person_watches(monkeypatch: pytest.MonkeyPatc
     assert isinstance(shown_progress(None), BarProgress)
     monkeypatch.setenv("RANK", "1")
     assert type(shown_progress(None)) is type(silent)
+
+
+def test_what_must_not_be_missed_is_a_note_or_each_time_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    stream = io.StringIO()
+    tell(LineProgress(stream), "replaced")
+    tell(SilentProgress(), "replaced")
+    assert (stream.getvalue(), len(recwarn)) == ("replaced\n", 0)
+    for _ in range(2):
+        tell(shown_progress(False), "replaced\nby another")
+    assert [(str(one.message), one.filename) for one in recwarn] == [("replaced by another", __file__)] * 2

@@ -81,7 +81,7 @@ def test_a_run_is_its_path_its_name_or_itself(tmp_path: Path, monkeypatch: pytes
         swerve.Run("frist")
     with pytest.raises(ArtifactError, match="has no checkpoint to evaluate"):
         swerve.evaluate("first")
-    with pytest.raises(ConfigError, match="seed=1: the run is trained already"):
+    with pytest.raises(ConfigError, match="there is no keyword 'seed' of a run"):
         swerve.evaluate("first", seed=1)
     with pytest.raises(ConfigError, match="seed=1.*: the run is trained already"):
         swerve.probe("first", "seed=1")

@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each loads what it is about in a process of its own
+
 _TOWN = ("problems", "formats", "recipes", "rewards", "train", "claim", "report", "cli")
 _KNOW_NO_TASK = {"swerve.config", "swerve.config.models", "swerve.config.probe"}
 _EXTRAS = ("datasets", "pandas", "matplotlib", "reasoning_gym")
@@ -27,7 +29,7 @@ def run(code: str) -> str:
         ("grading", 3),
         ("models.folder_checks", 12),
         ("rewards", 45),
-        ("probe.in_memory", 75),
+        ("probe.in_memory", 79),
     ],
 )
 def test_how_many_modules_a_door_loads(door: str, most: int) -> None:
@@ -82,7 +84,7 @@ def test_the_heart_works_where_nothing_else_can_be_imported() -> None:
             p, q = (m(torch.tensor([[0, 4, 1, 5]])).logits[0, -1].double().log_softmax(-1) for m in pair[::-1])
         by_hand = (p.exp() * (p - q)).sum().item()
         print(len(result.js), abs(result.kl_forward[0] - by_hand) < 1e-6 or abs(result.kl_reverse[0] - by_hand) < 1e-6)
-        print(float(same.js.max()), len(result.spikes()) >= 0, result.tokens[:1])
+        print(float(same.js.max()), len(result.find_spikes()) >= 0, result.texts[:1])
 
         loss = functional.clip_loss(
             torch.log(torch.tensor([[0.6]])), torch.log(torch.tensor([[0.5]])), torch.tensor([[1.0]]),

@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from swerve import functional, plot, rewards
     from swerve.artifacts.run import RunDirectory
     from swerve.artifacts.samples import read_samples
-    from swerve.claim import claim
     from swerve.claim.settings import ClaimSettings
     from swerve.config.recipe import Config
     from swerve.config.sampling import SampleSettings
-    from swerve.eval import evaluate
-    from swerve.eval.evaluate_models import evaluate_models
-    from swerve.eval.sampling import sample
+    from swerve.door.catalogue import recipes, tasks
+    from swerve.door.claim import claim
+    from swerve.door.compare import compare
+    from swerve.door.evaluate import evaluate
+    from swerve.door.grade import grade
+    from swerve.door.probe import probe
+    from swerve.door.replay import replay
+    from swerve.door.report import report
+    from swerve.door.sample import sample
     from swerve.grading.maths.equivalence import equivalent
-    from swerve.probe import probe
-    from swerve.recipes import load_config
-    from swerve.report import report
+    from swerve.recipes.loader import load_config
     from swerve.run import Run, runs
     from swerve.train import train
 
@@ -36,18 +39,22 @@ __all__ = [
     "SampleSettings",
     "__version__",
     "claim",
+    "compare",
     "equivalent",
     "evaluate",
-    "evaluate_models",
     "functional",
+    "grade",
     "load_config",
     "plot",
     "probe",
     "read_samples",
+    "recipes",
+    "replay",
     "report",
     "rewards",
     "runs",
     "sample",
+    "tasks",
     "train",
 ]
 
@@ -58,14 +65,19 @@ _HOMES = {
     "RunDirectory": "swerve.artifacts.run",
     "SampleSettings": "swerve.config.sampling",
     "equivalent": "swerve.grading.maths.equivalence",
-    "evaluate": "swerve.eval",
-    "evaluate_models": "swerve.eval.evaluate_models",
+    "compare": "swerve.door.compare",
+    "evaluate": "swerve.door.evaluate",
+    "grade": "swerve.door.grade",
     "load_config": "swerve.recipes",
     "read_samples": "swerve.artifacts.samples",
+    "replay": "swerve.door.replay",
     "runs": "swerve.run",
-    "sample": "swerve.eval.sampling",
+    "sample": "swerve.door.sample",
+    "tasks": "swerve.door.catalogue",
 }
-_MODULES = ("claim", "functional", "plot", "probe", "report", "rewards", "train")
+_MODULES = ("claim", "functional", "plot", "probe", "recipes", "report", "rewards", "train")
+_IN_TERMINAL = ("bench", "config", "data", "demo", "export", "plan", "serve", "study", "view")
+"""Commands that are no function."""
 
 
 def __getattr__(name: str) -> Any:
@@ -73,7 +85,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"swerve.{name}")
     if name not in _HOMES:
-        raise AttributeError(f"module 'swerve' has no attribute {name!r}")
+        hint = f"; `swerve {name}` is a command of the terminal: swerve {name} --help" if name in _IN_TERMINAL else ""
+        raise AttributeError(f"module 'swerve' has no attribute {name!r}{hint}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

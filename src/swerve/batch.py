@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
 from swerve.models.head import Head, head_inputs, head_tolerance, model_head, num_ids_of
-from swerve.models.packed_attention import PackedRow, sdpa_again, use_packed_attention
-from swerve.models.trial import Trial, close, passes, reads_padded
+from swerve.models.packed_attention import PackedRow
+from swerve.models.trial import reads_padded
 from swerve.positions import angles_of, forget_lengths, turns
 
 TokenSequence = tuple[Sequence[int], Sequence[int]]
@@ -304,7 +304,7 @@ def completion_hidden(
     """
     shares_pass = reads_padded(model)
     if shares_pass and not turns(model.config):
-        return _hidden(model, batch, head)
+        return model_states(model, batch, head)
     sides: dict[tuple[int, ...], list[int]] = {}
     for place, length in enumerate(_lengths(batch)):
         side = angles_of(model.config, length) if shares_pass else (place,)
@@ -314,7 +314,7 @@ def completion_hidden(
     else:
         parts = [batch.chosen([place]).narrowed() for (place,) in sides.values()] or [batch]
     parts += [empty_batch(pad_id=0).to(batch.input_ids.device)] * (int(most(len(parts))) - len(parts))
-    hidden = torch.cat([_hidden(model, part, head) for part in parts])
+    hidden = torch.cat([model_states(model, part, head) for part in parts])
     if len(sides) < 2:
         return hidden
 
@@ -332,14 +332,14 @@ def _lengths(batch: TokenBatch) -> list[int]:
     return lengths[: len(batch.mask)]  # an empty batch has a row, and no sequence
 
 
-def _hidden(model: PreTrainedModel, batch: TokenBatch, head: Head) -> Float[Tensor, "N D"]:
+def model_states(model: PreTrainedModel, batch: TokenBatch, head: Head) -> Float[Tensor, "N D"]:
     """Read a batch in one forward pass; see `completion_hidden`."""
     forget_lengths(model)
     with head_inputs(head.projection, skip_head=True) as captured:
         if batch.packed_row is None:
             completion_logits(model, batch)
         else:
-            _read_packed(model, batch)
+            read_packed(model, batch)
     expected = batch.completion_ids.shape if batch.predicts is None else (1, len(batch.predicts))
     if len(captured) != 1 or captured[0].shape[:2] != expected:
         raise MismatchError(
@@ -348,7 +348,8 @@ def _hidden(model: PreTrainedModel, batch: TokenBatch, head: Head) -> Float[Tens
     return captured[0][0] if batch.predicts is not None else captured[0][batch.mask]
 
 
-def _read_packed(model: PreTrainedModel, batch: TokenBatch) -> None:
+def read_packed(model: PreTrainedModel, batch: TokenBatch) -> None:
+    """Let a model read a batch's packed row."""
     assert batch.packed_row is not None
     # A mask of four dimensions is taken as it is, so that none of [L, L] is made; packed attention needs none.
     no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=batch.input_ids.device)
@@ -372,69 +373,6 @@ def _num_unused(input_ids: Int[Tensor, "1 L"]) -> int:
         return 0
     length = input_ids.shape[1]
     return -length % (1 << max(0, length.bit_length() - 7))
-
-
-def reads_packed_rows(model: PreTrainedModel, head: Head) -> bool:
-    """Let a model read packed rows beside padded ones, and return whether it gives the same states in both.
-
-    Two prompts and four completions are tried, and texts longer than each window of attention by a copy of the model.
-    Models whose attention has what the packed one has not, or that mix tokens elsewhere than in attention, do not; they
-    are left as they were.
-    """
-    attention = model.config._attn_implementation
-    is_flash = attention.startswith("flash")
-    if not (reads_padded(model) and passes(model.config, _packs, attention=attention if is_flash else None)):
-        return False
-    if not use_packed_attention(model):
-        return False
-    sequences = [((0, 1, 2), (1, 0)), ((0, 1, 2), (1, 2, 0, 1)), ((1, 2), (0,)), ((1, 2), (2, 2, 0))]
-    (padded,) = token_batches(sequences, pad_id=0, in_order=True)
-    (packed,) = token_batches(sequences, pad_id=0, packed=True)
-    # Both sets of rotary angles are tried, where a model has two, by positions that begin at the turn.
-    starts = [0, *(turn for turn, is_gradual in turns(model.config) if not is_gradual)]
-    training = model.training
-    model.eval()  # dropout would make the two passes differ
-    agrees = all(_reads_packed_like_padded(model, head, padded, packed, start) for start in starts)
-    model.train(training)
-    if not agrees:
-        sdpa_again(model)
-    return agrees
-
-
-def _packs(trial: Trial) -> bool:
-    """Whether packed texts, two of which begin alike, have the states that they have in padded rows.
-
-    So must padded rows, which are then attended to by the same implementation.
-    """
-    model, head = trial.model, model_head(trial.model)
-    halves = [(text[: len(text) // 2], text[len(text) // 2 :]) for text in trial.texts if len(text) > 1]
-    sequences = [*halves, (halves[0][0], halves[-1][1])]
-    (padded,) = token_batches(sequences, pad_id=0, in_order=True)
-    (packed,) = token_batches(sequences, pad_id=0, packed=True)
-    expected = _hidden(model, padded.to(model.device), head)
-    if not use_packed_attention(model):
-        return False
-    try:
-        return all(close(_hidden(model, batch.to(model.device), head), expected) for batch in (packed, padded))
-    finally:
-        sdpa_again(model)
-
-
-def _reads_packed_like_padded(
-    model: PreTrainedModel, head: Head, padded: TokenBatch, packed: TokenBatch, start: int
-) -> bool:
-    """Whether a model has the same states for packed and padded rows, whose positions begin at `start`."""
-    padded, packed = (
-        replace(batch, position_ids=batch.position_ids + start).to(model.device) for batch in (padded, packed)
-    )
-    with torch.no_grad():
-        expected = _hidden(model, padded, head).double()
-        try:
-            states = _hidden(model, packed, head).double()
-        except (MismatchError, TypeError, ValueError, RuntimeError, IndexError):
-            return False  # of the architecture's own code, which may not know what it is asked for
-    tolerance = head_tolerance(model.dtype)
-    return torch.allclose(states, expected, rtol=tolerance, atol=tolerance * float(expected.abs().amax()))
 
 
 def check_head(model: PreTrainedModel, head: Head, batch: TokenBatch) -> None:

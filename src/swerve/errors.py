@@ -12,10 +12,11 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from resource import RLIMIT_AS
+from typing import Any
 from urllib.parse import quote
 
 from swerve.limits import given_limit, system_said
@@ -92,6 +93,17 @@ class ConfigError(SwerveError):
     exit_status = 2
 
 
+class UnknownKeyError(ConfigError):
+    """There is no such key as a KEY=VALUE names."""
+
+    def __init__(self, message: str, *, word: str, bare: str) -> None:
+        super().__init__(message)
+        self.word = word
+        """The KEY=VALUE, as it was typed."""
+        self.bare = bare
+        """The message without the key that may have been meant."""
+
+
 class ArtifactError(SwerveError):
     """A file or directory written by an earlier stage is missing, damaged or of another schema."""
 
@@ -131,8 +143,9 @@ class ConfigErrors(ProblemsError, ConfigError):
 class MissingExtraError(SwerveError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package '{package}'; install it with: pip install 'swerve[{extra}]'")
+    def __init__(self, package: str, extra: str | None, purpose: str) -> None:
+        place = package if extra is None else f"'swerve[{extra}]'"
+        super().__init__(f"{purpose} needs the package '{package}'; install it with: pip install {place}")
 
 
 class DiskFullError(SwerveError):
@@ -176,6 +189,18 @@ class InterruptedRunError(SwerveError):
         self.exit_status = 128 + signal_number
 
 
+def shown(given: Any) -> str:
+    """Return what something is, for a message: its value where that is short, and its type.
+
+    >>> shown(7), shown(object())
+    ('7, of type int', 'of type object')
+    """
+    is_plain = isinstance(given, str | int | float | list | tuple | Mapping | None)
+    text = f"{given!r}" if is_plain else ""
+    value = f"{text:.60}, " if text and "\n" not in text[:60] else ""
+    return f"{value}of type {type(given).__name__}"
+
+
 def nearest(value: str, allowed: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the allowed word closest to `value`, or an empty string.
 
@@ -194,6 +219,18 @@ def nearest(value: str, allowed: Iterable[str]) -> str:
     else:
         close = difflib.get_close_matches(value, words, n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def not_there(place: str, fix: str) -> str:
+    """Return that a file does not exist, with the nearest one in its folder, and what to do.
+
+    >>> not_there("nowhere/at_all.jsonl", "give a file")
+    'does not exist; give a file'
+    """
+    path = Path(place)
+    near = [str(file) for file in path.parent.glob("*") if nearest(path.stem, [file.stem])]  # whatever their ending
+    hint = nearest(place, near)
+    return f"does not exist{hint} {fix[:1].upper()}{fix[1:]}" if hint else f"does not exist; {fix}"
 
 
 _NOT_OF_THE_FILE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ENFILE, errno.ESTALE)

@@ -108,21 +108,26 @@ class SamplingCurve:
 
 
 def false_by_chance(num: int, confidence: float | None) -> str:
-    """Return what a number of intervals implies for how many of them miss what they are of; empty of none.
+    r"""Return what a number of intervals implies for how many of them miss what they are of; empty of none.
 
-    >>> false_by_chance(212, 0.95)
-    'Some 5 to 8 of the 212 intervals here miss: 2.5 to 4.0% do where the truth is planted (11 would by their level).'
-    >>> false_by_chance(32, 0.95)
-    'Some 1 of the 32 intervals here miss: 2.5 to 4.0% do where the truth is planted (2 would by their level).'
+    >>> print(*false_by_chance(212, 0.95).split(". "), sep="\n")
+    Of the 212 intervals in this report some 5 to 8 do not hold the true value, and nobody can tell which
+    In simulations 2.5 to 4.0% of such intervals missed it.
+    >>> false_by_chance(32, 0.95).partition(". ")[0]
+    'Of the 32 intervals in this report about 1 does not hold the true value, and nobody can tell which'
+    >>> false_by_chance(212, 0.9)
+    'Of the 212 intervals in this report about 21 do not hold the true value, and nobody can tell which.'
     """
     if not num or confidence is None:
         return ""
-    expected = round(num * (1 - confidence))
+    rates = _MISSED if confidence == _SIMULATED_AT else (1 - confidence, 1 - confidence)
+    few, many = (round(num * rate) for rate in rates)
+    known = f"some {few} to {many} do" if few < many else f"about {few} {'does' if few == 1 else 'do'}"
+    said = f"Of the {num:,} intervals in this report {known} not hold the true value, and nobody can tell which."
     if confidence != _SIMULATED_AT:
-        return f"Some {expected} of the {num:,} intervals here miss."
-    (low, high), (few, many) = (100 * rate for rate in _MISSED), (round(num * rate) for rate in _MISSED)
-    where = f"{low:.1f} to {high:.1f}% do where the truth is planted ({expected} would by their level)"
-    return f"Some {few if few == many else f'{few} to {many}'} of the {num:,} intervals here miss: {where}."
+        return said
+    low, high = (100 * rate for rate in _MISSED)
+    return f"{said} In simulations {low:.1f} to {high:.1f}% of such intervals missed it."
 
 
 _SIMULATED_AT, _MISSED = 0.95, (0.025, 0.040)

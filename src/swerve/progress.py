@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
-from swerve.errors import printable, redacted
+from swerve.errors import ConfigError, printable, redacted
 from swerve.text import NOT_MEASURED
 
 if TYPE_CHECKING:
@@ -61,6 +63,53 @@ class SilentProgress:
     def task(self, name: str, total: int, *, done: int = 0) -> Iterator[ProgressTask]:
         """Yield a task that ignores all progress."""
         yield _SilentTask()
+
+    def note(self, message: str) -> None:
+        """Ignore the message."""
+
+
+class UnwatchedProgress(SilentProgress):
+    """That of a function called from Python which shows nothing; what must not be missed is a warning (`tell`)."""
+
+
+def tell(progress: Progress, message: str) -> None:
+    """Note what must not be missed, such as that earlier results make way; where nobody watches, as a warning.
+
+    The warning names the line outside of swerve that called it, and is shown each time.
+    """
+    if not isinstance(progress, UnwatchedProgress):
+        progress.note(message)
+        return
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "swerve":
+        frame = frame.f_back
+    warnings.warn_explicit(message_line(message), UserWarning, frame.f_code.co_filename, frame.f_lineno)
+
+
+@dataclass(frozen=True, slots=True)
+class WithinTask:
+    """Progress of work that is one of many within a task, which alone shows it; notes, the same for each, are left out.
+
+    The task has counted the work with so many units beforehand; a shard has fewer.
+    """
+
+    outer: ProgressTask
+    counted: int
+
+    @contextmanager
+    def task(self, name: str, total: int, *, done: int = 0) -> Iterator[ProgressTask]:
+        """See `Progress.task`."""
+        self.outer.extend(total - self.counted)
+        self.outer.advance(done)
+        yield self
+
+    def advance(self, num: int = 1, **metrics: float | int | str | None) -> None:
+        """See `ProgressTask.advance`; the metrics of one of many say nothing of all."""
+        self.outer.advance(num)
+
+    def extend(self, num: int) -> None:
+        """See `ProgressTask.extend`."""
+        self.outer.extend(num)
 
     def note(self, message: str) -> None:
         """Ignore the message."""
@@ -264,11 +313,14 @@ def shown_progress(progress: Progress | bool | None) -> Progress:
 
     Args:
         progress: given as it is; True: shown on stderr; False: nowhere; None: shown where a person watches, in a
-            terminal or a notebook, by the first process.
+            terminal or a notebook, by the first process. Where it is not shown, `tell` warns.
     """
     if progress is None:
-        is_watched = sys.stderr.isatty() or "ipykernel" in sys.modules
-        progress = is_watched and os.environ.get("RANK", "0") == "0"
+        if os.environ.get("RANK", "0") != "0":
+            return SilentProgress()
+        progress = sys.stderr.isatty() or "ipykernel" in sys.modules
     if isinstance(progress, bool):
-        return console_progress(sys.stderr) if progress else SilentProgress()
+        return console_progress(sys.stderr) if progress else UnwatchedProgress()
+    if not hasattr(progress, "task"):
+        raise ConfigError(f"progress is True, False or None, or what is told of it, got {progress!r:.60}")
     return progress

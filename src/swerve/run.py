@@ -20,16 +20,14 @@ from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.config.recipe import Config
 from swerve.errors import SwerveError
 from swerve.estimates import Estimate
+from swerve.models.named_models import NamedModel, resolve_model
 from swerve.notebook import html_rows
 from swerve.progress import format_duration, one_line
 from swerve.recipes.loader import load_config
-from swerve.text import counted, percent, percent_interval
+from swerve.text import counted, percent, percent_interval, text_before
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-_CONTEXT = 28
-"""Characters before a token that its row has, as on the page."""
 
 
 class Run(RunDirectory):
@@ -51,6 +49,18 @@ class Run(RunDirectory):
             ArtifactError: no such run; the message names the nearest.
         """
         super().__init__(run.path if isinstance(run, RunDirectory) else find_run(run).path)
+
+    def model(self, label: str) -> NamedModel:
+        """Return a model of the run, for `swerve.sample`, `evaluate`, `probe`, `claim` and `from_pretrained`.
+
+        Args:
+            label: of a checkpoint (`rl-30`), or a stage, whose last checkpoint is meant; `base`: what training began
+                with, which of a tiny model is made again in the run's `initial/`.
+
+        Raises:
+            CheckpointError: there is no such checkpoint; the message names those that there are.
+        """
+        return resolve_model(label, run=self)
 
     @property
     def config(self) -> Config:
@@ -108,9 +118,7 @@ class Run(RunDirectory):
             problems[sequence.sequence_id] = sequence.problem.id
             for position, (start, end) in enumerate(sequence.spans):
                 text = sequence.text or ""
-                spaces = len(text[start:end]) - len(text[start:end].lstrip(" "))
-                before = text[: start + (spaces if spaces < end - start else 0)]
-                pieces[sequence.sequence_id, position] = text[start:end], before[-_CONTEXT:].strip()
+                pieces[sequence.sequence_id, position] = text[start:end], text_before(text, start, end)
         ids = table["sequence_id"].to_pylist()
         texts = [pieces[place] for place in zip(ids, table["position"].to_pylist(), strict=True)]
         frame = tables.data_frame(table)

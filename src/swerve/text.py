@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 NOT_MEASURED = "not measured"
@@ -61,6 +61,15 @@ def whole_percent(fraction: float | None) -> str:
     return NOT_MEASURED if fraction is None else f"{_hundredths(fraction, 0)}%"
 
 
+def of_100(share: float) -> str:
+    """Return a share, or the size of a difference of shares, as a number of 100.
+
+    >>> of_100(0.084), of_100(-0.12), of_100(0.004)
+    ('8', '12', '0.4')
+    """
+    return rounded(abs(100 * share), 0, 0)
+
+
 def percent_interval(value: Interval | None, unit: str = "%") -> str:
     """Return a fraction with its interval in percent.
 
@@ -80,8 +89,18 @@ def percent_as(fraction: float, difference: Interval) -> str:
     >>> wide = Estimate(mean=0.0, low=-0.2, high=0.2)
     >>> percent_as(0.7188, Estimate(mean=0.04, low=0.01, high=0.07)), percent_as(0.7188, wide)
     ('71.9%', '72%')
+    >>> percent_as(0.9999, wide), percent_as(0.9999, Estimate(mean=0.04, low=0.01, high=0.07)), percent_as(1.0, wide)
+    ('>99%', '>99.9%', '100%')
     """
-    return f"{_hundredths(fraction, _decimals(100 * (difference.high - difference.low), most=1))}%"
+    exact = round(fraction, 12)  # a mean that is taken in another order reads the same
+    decimals = _decimals(100 * (difference.high - difference.low), most=1)
+    step = 10**-decimals
+    # What is not quite all, or not quite nothing, is said to be so.
+    if 0 < 100 * exact < step / 2:
+        return f"<{step:.{decimals}f}%"
+    if 100 - step / 2 < 100 * exact < 100:
+        return f">{100 - step:.{decimals}f}%"
+    return f"{_hundredths(exact, decimals)}%"
 
 
 def points(fraction: float | None, unit: str = "") -> str:
@@ -222,6 +241,16 @@ def count(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{round(value):,}"
 
 
+def gigabytes(size: float) -> str:
+    """Return a number of bytes in GB, with two digits.
+
+    >>> gigabytes(123_456_789), gigabytes(31_400_000_000)
+    ('0.12', '31')
+    """
+    value = size / 1e9
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2g}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number of things, in words.
 
@@ -252,3 +281,33 @@ def sentence_case(text: str) -> str:
     ('KL term of training', 'Greedy accuracy')
     """
     return text[:1].upper() + text[1:]
+
+
+def judged_words(graders: Iterable[str], num_cut_off: int = 0, total: int = 0) -> str:
+    """Return which graders judged some answers, and that most of these were cut off, to stand behind a result.
+
+    >>> judged_words(["math", "exact"]), judged_words([])
+    ('; graded by math and exact', '')
+    >>> judged_words(["math"], 18, 24), judged_words([], 12, 24)
+    ('; graded by math; 18 of 24 answers were cut off: raise max_new_tokens', '')
+    """
+    names = " and ".join(dict.fromkeys(graders))
+    said = f"; graded by {names}" if names else ""
+    if num_cut_off <= total / 2:
+        return said
+    return f"{said}; {num_cut_off:,} of {counted(total, 'answer')} were cut off: raise max_new_tokens"
+
+
+def text_before(text: str, start: int, end: int) -> str:
+    """Return the end of the text before the token at `start` to `end`, 28 characters at most, as on the page.
+
+    >>> text_before("1 + 2 = 3", 7, 9)
+    '1 + 2 ='
+    """
+    spaces = len(text[start:end]) - len(text[start:end].lstrip(" "))
+    before = text[: start + (spaces if spaces < end - start else 0)]
+    return before[-_CONTEXT:].strip()
+
+
+_CONTEXT = 28
+"""Characters before a token that its row has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from studies.demo.findings import by_seed, last, swap
@@ -30,9 +31,9 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _printed(demo: Record) -> dict[str, str]:
-    """Return what the demo printed at its end, and its progress by stage."""
+    """Return what the demo printed at its end, whole and as its first verdicts alone, and its progress by stage."""
     texts = {
-        "demo summary": "\n".join(f"    {line}" for line in demo["printed"]),
+        "demo summary": "\n".join(f"    {_first_sentence(line)}" for line in demo["printed"][1:5]),
         "demo output": fenced(demo["printed"]),
     }
     for part, beginnings in PROGRESS.items():
@@ -44,3 +45,12 @@ def _printed(demo: Record) -> dict[str, str]:
         said = [line for lines in by_name.values() for line in [*lines[1:-1][:1], lines[-1]]]
         texts[f"demo progress {part}"] = fenced(said)
     return texts
+
+
+def _first_sentence(line: str) -> str:
+    """Return a line up to its first full stop before a space.
+
+    >>> _first_sentence("92% right, from 0.5%. Another token does not: 0.1%."), _first_sentence("Report: a.html")
+    ('92% right, from 0.5%.', 'Report: a.html')
+    """
+    return re.split(r"(?<=\.) ", line, maxsplit=1)[0]

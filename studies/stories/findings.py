@@ -24,9 +24,9 @@ from swerve.probe.engine.measured import Measurements, stack_measurements
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.findings.spikes import Spike
-from swerve.probe.rollouts.token_categories import token_categories
 from swerve.probe.summary_entries import divergence_means
 from swerve.statistics import mean_interval, ranking_intervals, ratio_interval
+from swerve.token_categories import token_categories
 
 Record = dict[str, Any]
 Ids = tuple[int, ...]

@@ -5,13 +5,14 @@ import socket
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from swerve.artifacts.checkpoint import cut_back, synced_extent
 from swerve.artifacts.files import atomic_directory, write_sealed
 from swerve.artifacts.metrics import append_metrics, read_metrics
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import RunDirectory, find_run
 from swerve.artifacts.tables import SPIKES_SCHEMA, read_table, write_table
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 
@@ -312,3 +313,19 @@ def test_only_checkpoints_that_no_longer_serve_resuming_are_removed(run):
     assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == [
         *("mine", "step_000004", "step_000005-merged", "step_000006", "step_000007", "step_000009", "step_5")
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("p_cli", "`swerve runs` lists"),
+        ("mina", "did you mean 'runs/mine'"),
+        ("run/mine", "did you mean 'runs/mine'"),
+        ("mine:rl-80", "did you mean 'runs/mine'"),
+    ],
+)
+def test_only_a_near_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, hint: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    RunDirectory(tmp_path / "runs/mine").create(config_yaml="", provenance={})
+    with pytest.raises(ArtifactError, match=f"run directory {given} does not exist; {hint}"):
+        find_run(given)

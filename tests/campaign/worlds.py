@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from swerve.cli import main
+from swerve.cli.plan import PLANS
 from tests.campaign.kills import Ended, Events, forked
 from tests.campaign.stand_ins import as_copies, serve_openai, serve_sglang, started_server
 from tests.campaign.states import Recorder, Undisturbed
@@ -145,6 +146,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
         "eval": "eval run",
         "probe": "probe run",
         "report": "report run",
+        "replay": "replay run --from 1 --flip 0.0 --flip 1.1",
         "bench": f"bench estimators --rollouts run/rollouts/step_000006.parquet --checkpoint {_LATE} "
         f"--reference {_EARLY} --out estimators",
         "study": "study study.yaml --out study",
@@ -180,12 +182,13 @@ WRITES_NOTHING: Mapping[str, str] = {
     "recipes show": "prints a recipe",
     "config show": "prints a configuration",
     "config check": "prints what a configuration needs",
+    **{f"plan {name}": f"prints what {name} would take" for name in PLANS},
     "config schema": "prints the schema",
     "data list": "prints the tasks",
     "data show": "prints problems",
 }
 """Commands that have nothing to lose, and why."""
-_AFTER = {"eval": "train", "probe": "eval", "report": "probe", "bench": "train"} | dict.fromkeys(
+_AFTER = {"eval": "train", "probe": "eval", "report": "probe", "replay": "train", "bench": "train"} | dict.fromkeys(
     ("select", "data-export", "data-export-folder", "behaviours", "probe-select", "claim-files"), "sample"
 )
 """Commands that begin with what another one wrote."""

@@ -19,7 +19,7 @@ from swerve.types import Problem
 
 
 def _part(base, trained, num=16):
-    return accuracy_part("rl", num, np.array([base, trained]))
+    return accuracy_part(("base", "rl"), num, np.array([base, trained]))
 
 
 def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
@@ -27,20 +27,18 @@ def test_a_sharpened_model_is_better_at_one_and_worse_at_eight():
     rose, every, crossing = part.verdicts
     assert (rose.claim, rose.shown, rose.num) == ("accuracy_rose", True, 100)
     assert rose.sentence == (
-        "Over 100 problems rl is right more often: 60.0% of its samples against 25.0% of the base's, +35.0 points "
+        "Over 100 problems `rl` is right more often than `base`: 60.0% against 25.0% of sampled answers, +35.0 points "
         "(+25.2 to +44.7)."
     )
     assert (every.claim, every.shown) == ("better_at_every_k", False)
     assert every.sentence == (
-        "Over 100 problems rl is not seen to have the better pass@k at every k tried, 1 to 8: at k = 8, \u221236.2 "
-        "points "
-        "(\u221245.9 to \u221226.3)."
+        "Over 100 problems `rl` is not seen to be ahead with every number of tries, k = 1 to 8 (pass@k): at k = 8, "
+        "60.0% against 96.2%, \u221236.2 points (\u221245.9 to \u221226.3)."
     )
     assert (crossing.claim, crossing.shown) == ("curves_cross", True)
     assert crossing.sentence == (
-        "Over 100 problems the curves of pass@k cross: rl is better up to k = 2 and worse from 4; at k = 1, +35.0 "
-        "points "
-        "(+25.2 to +44.7)."
+        "Over 100 problems `base` overtakes `rl` with more tries, from k = 4 on; `rl` is ahead up to 2; at k = 1, "
+        "60.0% against 25.0%, +35.0 points (+25.2 to +44.7)."
     )
     assert (part.crossing_after, part.crossing_before) == (2, 4)
     # pass@8 of 4 right in 16: 1 - C(12, 8) / C(16, 8) = 1 - 495 / 12870.
@@ -56,14 +54,12 @@ def test_a_model_that_is_better_everywhere():
     part = _part([2] * 60 + [0] * 40, [8] * 100)
     assert [verdict.shown for verdict in part.verdicts] == [True, True, False]
     assert part.verdicts[1].sentence == (
-        "Over 100 problems rl has the better pass@k at every k tried, 1 to 8: at k = 1, where it is least, +42.5 "
-        "points "
-        "(+41.0 to +43.9)."
+        "Over 100 problems `rl` is ahead with every number of tries, k = 1 to 8 (pass@k); the least at k = 1, 50.0% "
+        "against 7.5%, +42.5 points (+41.0 to +43.9)."
     )
     assert part.verdicts[2].sentence == (
-        "Over 100 problems no crossing of the curves of pass@k is to be seen: at k = 8, where rl would have to be "
-        "worse, "
-        "+54.0 points (+46.4 to +61.4)."
+        "Over 100 problems `base` is not seen to overtake `rl` with more tries: at k = 8, >99.9% against 46.0%, where "
+        "`rl` would have to be behind, +54.0 points (+46.4 to +61.4)."
     )
 
 
@@ -72,8 +68,8 @@ def test_a_model_that_fell():
     fell, every, crossing = part.verdicts
     assert (fell.claim, fell.shown) == ("accuracy_fell", True)
     assert fell.sentence == (
-        "Over 100 problems rl is right less often: 25.0% of its samples against 50.0% of the base's, \u221225.0 points "
-        "(\u221227.4 to \u221221.7)."
+        "Over 100 problems `rl` is right less often than `base`: 25.0% against 50.0% of sampled answers, "
+        "\u221225.0 points (\u221227.4 to \u221221.7)."
     )
     assert (every.shown, crossing.shown) == (False, False)
     assert (part.crossing_after, part.crossing_before) == (None, 1)
@@ -83,14 +79,12 @@ def test_models_that_are_equal():
     part = _part([4] * 100, [4] * 100)
     assert [verdict.shown for verdict in part.verdicts] == [False, False, False]
     assert part.verdicts[0].sentence == (
-        "Over 100 problems no change in accuracy is to be seen: rl is right in 25.0% of its samples against 25.0% of "
-        "the "
-        "base's, 0.0 points (\u22122.8 to +2.8)."
+        "Over 100 problems no change in accuracy is to be seen: `rl` is right in 25.0% and `base` in 25.0% of sampled "
+        "answers, 0.0 points (\u22122.8 to +2.8)."
     )
     assert part.verdicts[2].sentence == (
-        "Over 100 problems no crossing of the curves of pass@k is to be seen: at k = 8, where rl would have to be "
-        "worse, "
-        "0.0 points (\u22122.8 to +2.8)."
+        "Over 100 problems `base` is not seen to overtake `rl` with more tries: at k = 8, 96.2% against 96.2%, where "
+        "`rl` would have to be behind, 0.0 points (\u22122.8 to +2.8)."
     )
 
 
@@ -103,9 +97,7 @@ def test_a_line_has_the_interval_of_the_k_that_decides_it():
     assert every.estimate == min((rows[k] for k in (1, 2, 4, 8)), key=lambda gain: gain.low)
     assert not every.estimate.excludes(0)
     assert crossing.sentence.startswith(
-        "Over 80 problems no crossing of the curves of pass@k is to be seen: up to k = 6 rl is better; at k = 8, where "
-        "rl "
-        "would have to be worse, "
+        "Over 80 problems `base` is not seen to overtake `rl` with more tries: `rl` is ahead up to k = 6; at k = 8, "
     )
 
 
@@ -159,11 +151,11 @@ def test_each_problem_has_its_own_number_of_samples(work):
 
 def test_one_problem_with_one_sample_cuts_no_other():
     right, num = np.array([[4] * 40, [8] * 40]), np.full((2, 40), 16)
-    whole = accuracy_part("rl", 16, right)
+    whole = accuracy_part(("base", "rl"), 16, right)
     right[:, 0], num[:, 0] = (0, 1), 1
-    part = accuracy_part("rl", num, right)
+    part = accuracy_part(("base", "rl"), num, right)
     assert [row.k for row in part.pass_at_k] == [row.k for row in whole.pass_at_k] == [1, 2, 4, 8, 16]
-    assert part.pass_at_k[-1].base == accuracy_part("rl", 16, right[:, 1:]).pass_at_k[-1].base
+    assert part.pass_at_k[-1].base == accuracy_part(("base", "rl"), 16, right[:, 1:]).pass_at_k[-1].base
     assert part.base.mean == pytest.approx((39 * 0.25 + 0) / 40)
     assert part.trained.mean == pytest.approx((39 * 0.5 + 1) / 40)
 
@@ -176,3 +168,15 @@ def test_greedy_stands_beside_where_models_are_there(work):
     )
     part = AccuracyPart.measure(work)
     assert (part.greedy_base, part.greedy_trained) == (share(1, 2), share(2, 2))
+
+
+def test_with_how_many_tries_the_base_is_right_as_often():
+    part = _part([4] * 100, [8] * 100)
+    (fact,) = part.facts("old", "new")
+    # pass@4 of 4 right in 16: 1 - C(12, 4) / C(16, 4) = 1 - 495 / 1820; pass@2 is .45.
+    assert fact == "With 4 tries `old` is right at least once in 72.8% of problems; `new` with one in 50.0%."
+    (never,) = _part([0] * 100, [8] * 100).facts("old", "new")
+    assert never.startswith("Even with 16 tries `old` is right at least once in 0.0")
+    # Nothing to catch up with where no gain is shown, and no second try of one answer.
+    assert _part([4] * 100, [4] * 100).facts("old", "new") == []
+    assert _part([0] * 100, [1] * 100, num=1).facts("old", "new") == []

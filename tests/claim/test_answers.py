@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from swerve.artifacts.parts import Parts
 from swerve.artifacts.responses import Response, by_problem
 from swerve.claim import answers
-from swerve.claim.answers import AnswersPart, FailureRow, gain_verdict
+from swerve.claim.answers import BY_PROBLEM, AnswersPart, FailureRow, gain_verdict
 from swerve.claim.work import Work
 from swerve.estimates import Estimate
 from swerve.types import Problem
@@ -28,12 +29,13 @@ def sample(name: str, text: str, *, right=False, answered=True, cut=False, token
     )
 
 
-def part_of(base: list[Response], trained: list[Response]):
+def part_of(base: list[Response], trained: list[Response], parts: Parts | None = None):
     sides = (SimpleNamespace(label="base"), SimpleNamespace(label="rl"))
     work = SimpleNamespace(
         samples=(by_problem(base), by_problem(trained)), sides=sides, settings=SimpleNamespace(seed=0)
     )
-    return AnswersPart.measure(SimpleNamespace(**vars(work), counts=Work.counts.func(work), clusters=None))
+    given = {**vars(work), "counts": Work.counts.func(work), "clusters": None, "parts": parts or Parts(None, {})}
+    return AnswersPart.measure(SimpleNamespace(**given))
 
 
 BASE = [
@@ -94,9 +96,48 @@ def test_parts_of_the_gain_sum_to_it():
     # Two problems show no part.
     assert [verdict.shown for verdict in part.verdicts] == [False] * 3
     assert part.verdicts[0].sentence == (
-        "Over 2 problems rl is not seen to gain because more samples end within the limit, +8 points (\u2212100 to "
-        "+100)."
+        "Over 2 problems `rl` is not seen to gain by more answers that are finished within the limit of 9 tokens, +8 "
+        "points (\u2212100 to +100)."
     )
+
+
+def test_how_many_are_finished_and_cut_off_is_told_with_what_it_cannot_tell():
+    part = part_of(BASE, TRAINED, parts := Parts(None, {}))
+    # Of the base one is cut off without an answer, and another behind a marked one: both are wrong.
+    rows = parts.get(BY_PROBLEM)
+    assert [row["problem"] for row in rows] == ["a", "b"]
+    assert [tuple(row["base"].values()) for row in rows] == [(4, 3, 1, 1, 1, 0), (4, 4, 4, 0, 1, 0)]
+    assert [tuple(row["trained"].values()) for row in rows] == [(4, 4, 4, 4, 0, 0)] * 2
+    assert [tuple(row.model_dump().values()) for row in part.outcomes] == [
+        ("base", 8, 7, 5, 1, 7, 2, 0),
+        ("rl", 8, 8, 8, 8, 0, 0, 0),
+    ]
+    said = (
+        "Finished within the limit of 9 tokens, or right, are 7 of 8 answers by `base` and 8 of 8 by `rl`. Cut off "
+        "were 2 of 7 wrong ones and 0 of 0, and of the right ones 0 of 1 and 0 of 8."
+    )
+    assert part.facts("base", "rl") == [said]
+    # Where most wrong answers are cut off, to be finished and to be right may be the same.
+    cut = [sample("a", "3 and", cut=True, tokens=9), sample("a", "the 7 is", right=True, cut=True, tokens=9)]
+    (mostly,) = part_of(cut, TRAINED[:2]).facts("base", "rl")
+    assert mostly.startswith(
+        "Finished within the limit of 9 tokens, or right, are 1 of 2 answers by `base` and 2 of 2 by `rl`. Cut off "
+        "were 1 of 1 wrong ones and 0 of 0, and of the right ones 1 of 1 and 0 of 2. Whoever writes on until it "
+    )
+    # Nothing was cut off, or it is not known.
+    assert part_of(TRAINED, TRAINED).facts("base", "rl") == []
+    assert part_of([replace(each, finish_reason=None) for each in BASE], TRAINED).facts("base", "rl") == []
+
+
+def test_the_limit_is_the_length_of_what_was_cut_off():
+    def limit(*lengths: int, **changes: Any) -> int | None:
+        base = [replace(sample(str(name), "so", cut=True, tokens=each), **changes) for name, each in enumerate(lengths)]
+        return part_of(base, [sample(str(name), "7", right=True) for name in range(len(base))]).limit
+
+    assert (limit(9, 9), limit(9, 7), limit(*[9] * 9, 7)) == (9, None, 9)
+    assert limit(9, completion_ids=(), extra={"tokens": 1024}) == 1024
+    assert limit(9, completion_ids=()) is None
+    assert part_of(TRAINED[:2], TRAINED[:2]).limit is None
 
 
 def test_of_one_sample_parts_are_shown_as_well():
@@ -105,7 +146,7 @@ def test_of_one_sample_parts_are_shown_as_well():
     part = part_of(base, [sample(f"{number}", r"\boxed{7}", right=True) for number in range(60)])
     assert [verdict.shown for verdict in part.verdicts] == [False, True, False]
     assert part.verdicts[1].sentence.startswith(
-        "Over 60 problems rl gains because more answers can be read, +67 points ("
+        "Over 60 problems `rl` gains by more answers that can be read, +67 points ("
     )
 
 
@@ -116,8 +157,8 @@ def test_a_base_that_reads_nothing():
     part = part_of(base, trained)
     assert [verdict.shown for verdict in part.verdicts] == [False, True, None]
     assert part.verdicts[2].sentence == (
-        "Whether rl gains because more of the answers read are right is not determined, because none of the base's "
-        "answers could be read, so how many of them are right is not known."
+        "Whether `rl` gains by more right ones among the answers read is not determined, because none of the answers "
+        "of `base` could be read, so how many of them are right is not known."
     )
     assert [row.gain is None for row in part.gains] == [False, False, True]
 
@@ -138,6 +179,8 @@ def test_accuracy_at_matched_length():
         ("0 to 8", 0.25, 1.0, 2),
         ("9 to 20", None, None, 0),
     ]
+    # Problems may be in several rows or none; answers add up.
+    assert [(row.base_answers, row.trained_answers) for row in rows] == [(4, 3), (0, 1)]
 
 
 def test_other_tasks_have_no_second_grader():
@@ -161,19 +204,21 @@ def test_other_tasks_have_no_second_grader():
 )
 def test_verdicts_on_the_parts(gain, shown, does, more, points):
     verdict = gain_verdict("rl", "gain_by_format", gain, 9)
-    said = f"Over 9 problems rl {does} because {more} answers can be read, {points}"
+    said = f"Over 9 problems `rl` {does} by {more} answers that can be read, {points}"
     assert (verdict.shown, verdict.sentence, verdict.num) == (shown, said, 9)
 
 
 def test_what_is_unknown_of_a_sample_has_no_part_of_its_own():
     unknown = [replace(each, answered=None) for each in BASE]
     part = part_of(unknown, TRAINED)
+    # Nor is it counted, as it is behind the parts, as if all of them had been read.
+    assert [(row.finished, row.parsed, row.right) for row in part.outcomes] == [(6, None, 1), (8, None, 8)]
     finishing, form, correctness = part.verdicts
     assert "Whether" not in finishing.sentence  # known of all
     assert (form.shown, correctness.shown, form.estimate) == (None, None, None)
     assert form.sentence == (
-        "Whether rl gains because more answers can be read is not determined, because it is not known whether 7 of the "
-        "16 samples were read."
+        "Whether `rl` gains by more answers that can be read is not determined, because it is not known whether 7 of "
+        "the 16 answers were read."
     )
     assert [row.gain is None for row in part.gains] == [False, True, True]
     assert part.failures[0].unparsed is None
@@ -183,7 +228,7 @@ def test_what_is_unknown_of_a_sample_has_no_part_of_its_own():
 def test_without_a_finish_reason_only_what_is_not_right_is_unknown():
     part = part_of([replace(each, finish_reason=None) for each in BASE], TRAINED)
     assert ["it is not known" in verdict.sentence for verdict in part.verdicts] == [True, False, False]
-    assert "whether 3 of the 16 samples ended" in part.verdicts[0].sentence  # the others are in a box
+    assert "whether 3 of the 16 answers ended" in part.verdicts[0].sentence  # the others are in a box
     assert part.failures[0].truncated is None
 
 

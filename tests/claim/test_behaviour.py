@@ -29,8 +29,8 @@ def summary(low: float, *, reliable: bool = True) -> ProbeSummary:
 
 
 SENTENCE = (
-    "Over 120 problems the models {differ} elsewhere than under noise of the weights as large: 99.8% of the divergence "
-    "is on the fifth of the tokens at which base is least certain, against 84% with noise, +16 points ({low} to +34)."
+    "Over 120 problems the models {differ} elsewhere than under noise of the weights as large: >99% of the divergence "
+    "is on the fifth of the tokens at which `base` is least certain, against 84% with noise, +16 points ({low} to +34)."
 )
 
 

@@ -14,9 +14,10 @@ from swerve.claim.design import CardSize, num_alike
 from swerve.claim.page import claim_page
 from swerve.claim.rates import ClaimRates, Design
 from swerve.claim.record import ClaimCard
-from swerve.claim.runs import by_cluster, runs_part
+from swerve.claim.runs import runs_part
 from swerve.claim.verdicts import ClaimVerdict
 from swerve.errors import ConfigError, SwerveError
+from swerve.statistics.clusters import by_cluster
 from swerve.statistics.paired import paired_interval
 
 RATES = ClaimRates(
@@ -107,7 +108,7 @@ def test_runs_of_one_group_are_not_determined() -> None:
     part = runs_part(["rl", "rl-2"], base, runs, clusters=["a", "a"])
     assert (part.difference, part.verdicts[0].shown) == (None, None)
     assert part.verdicts[0].sentence.startswith(
-        "Whether 2 runs of rl are right more often is not determined, because an interval over runs takes two problems"
+        "Whether 2 runs of `rl` are right more often than `base` is not determined, because an interval over runs takes"
     )
 
 
@@ -148,7 +149,7 @@ def test_groups_of_a_file_make_the_intervals(pair: tuple[Path, Path, np.ndarray]
     names = [f"t{number % 8}" for number in range(80)]
     assert card.accuracy.difference == paired_interval(pair[2][1] - pair[2][0], clusters=names)
     assert (card.num_problems, card.num_groups, card.num_alike) == (80, 8, 0)
-    assert "80 problems in 8 groups, 4 samples of each" in claim_page(card).lead
+    assert "4 answers by each to the same 80 problems in 8 groups" in claim_page(card).lead
 
 
 def test_near_copies_without_groups_are_told_in_the_line(pair: tuple[Path, Path, np.ndarray], tmp_path: Path) -> None:
@@ -174,3 +175,19 @@ def test_a_problem_has_one_group(pair: tuple[Path, Path, np.ndarray], tmp_path: 
     pair[1].write_text(text.replace('"template": "t0"', '"template": "t1"', 1))
     with pytest.raises(SwerveError, match="group"):
         card_of(pair, tmp_path / "card", fields={"group": "template"})
+
+
+@pytest.mark.parametrize(
+    ("temperature", "said"),
+    [(0.0, "greedy answers"), (1.0, "sampled answers"), (None, "(greedy or sampled: not recorded)")],
+)
+def test_answers_are_called_as_a_field_of_their_file_says(tmp_path: Path, temperature: float | None, said: str) -> None:
+    files = []
+    for name in ("base", "rl"):
+        rows = [{"id": f"p{number}", "question": f"{number}?", "correct": number % 2 == 0} for number in range(8)]
+        rows = rows if temperature is None else [{**row, "temperature": temperature} for row in rows]
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("".join(json.dumps({**row, "response": "x"}) + "\n" for row in rows))
+    card = swerve.claim(*files, out=tmp_path / "card", progress=False)
+    assert card is not None
+    assert said in card.accuracy.verdicts[0].sentence

@@ -94,9 +94,8 @@ def test_how_far_models_lie_apart_is_a_sentence() -> None:
     part = ForgettingPart(
         kl_from_base=Estimate(mean=1.06, low=0.81, high=1.35), kl_from_trained=Estimate(mean=0.76, low=0.6, high=0.95)
     )
-    assert part.facts == [
-        "The models differ by 1.06 (0.81 to 1.35) nats per response in samples of the base and 0.76 (0.60 to 0.95) "
-        "nats "
-        "per response in samples of the trained model (KL from the one that sampled)."
+    assert part.facts("base", "rl") == [
+        "The models differ by 1.06 (0.81 to 1.35) nats per response in samples of `base` and 0.76 (0.60 to 0.95) nats "
+        "per response in samples of `rl` (KL from the one that sampled)."
     ]
-    assert ForgettingPart().facts == []
+    assert ForgettingPart().facts("base", "rl") == []

@@ -50,7 +50,7 @@ def test_the_bound_is_the_chance_where_all_right_completions_were_written(tmp_pa
     assert (rare.bound, rare.samples_needed) == (pytest.approx(1 / 256, rel=1e-6), pytest.approx(256, rel=1e-6))
     assert never.bound < 1e-16
     assert [verdict.shown for verdict in part.verdicts] == [True]
-    assert part.verdicts[0].sentence == ("Of 2 problems new after RL base should solve 1 within 320 tries of each.")
+    assert part.verdicts[0].sentence == ("Of 2 problems new after RL `base` should solve 1 within 320 tries of each.")
 
 
 def test_the_bound_is_below_the_chance_where_some_were_not_written(tmp_path):
@@ -126,21 +126,21 @@ def test_one_gained_problem_decides_nothing():
         return reached("base", [GainedRow(problem="p", right=1, bound=bound, samples_needed=None)], 64)[0].sentence
 
     nothing = "One problem decides nothing."
-    assert said(0.0216) == f"One problem is new after RL, and base should solve it in about 46 tries. {nothing}"
-    assert said(0.0) == f"One problem is new after RL, and base is not seen to solve it within 640 tries. {nothing}"
+    assert said(0.0216) == f"One problem is new after RL, and `base` should solve it in about 46 tries. {nothing}"
+    assert said(0.0) == f"One problem is new after RL, and `base` is not seen to solve it within 640 tries. {nothing}"
     rows = [GainedRow(problem="p", right=1, bound=bound, samples_needed=None) for bound in (0.1, 0.0, 0.0)]
     assert reached("base", rows, 64)[0].sentence == (
-        "Of 3 problems new after RL base should solve 1 within 640 tries of each; whether it would the others is not "
+        "Of 3 problems new after RL `base` should solve 1 within 640 tries of each; whether it would the others is not "
         "known."
     )
 
 
 def test_what_was_solved_is_a_sentence():
     part = GainedPart(both=113, only_base=0, only_trained=7, neither=1200)
-    counts = "Of 1,320 problems the trained model alone solved 7, the base alone 0, both 113 and neither 1,200."
-    assert part.facts == [counts]
+    counts = "Of 1,320 problems `rl` alone solved 7, `base` alone 0, both 113 and neither 1,200."
+    assert part.facts("base", "rl") == [counts]
     more = part.model_copy(update={"newly_solved": Estimate(mean=3.9, low=1.0, high=7.0)})
     assert (
-        more.facts[1]
-        == "As many samples again would add 3.9 (1.0 to 7.0) to those that the base solved; a 90% interval."
+        more.facts("base", "rl")[1]
+        == "With as many answers again `base` should solve about 3.9 (1.0 to 7.0) problems more; a 90% interval."
     )

@@ -32,12 +32,12 @@ def test_a_gain_that_a_better_prompt_reaches_is_not_shown(files: list[Path], tmp
     assert [row.difference.mean for row in card.prompts.prompts] == pytest.approx([means[2] - own for own in means[:2]])
     (line,) = card.prompts.verdicts
     assert (line.claim, line.shown, line.num) == ("accuracy_rose_over_prompts", False, 60)
-    assert "under each of 2 prompts: under few.jsonl, where the least is shown, in " in line.sentence
+    assert "under each of 2 prompts: under `few.jsonl`, where the least is shown, in " in line.sentence
     # Everything else is of the first prompt, and is shown.
     alone: Any = swerve.claim(base, rl, out=tmp_path / "alone", progress=False)
     assert alone.accuracy == card.accuracy
     assert alone.accuracy.verdicts[0].shown
-    assert alone.prompts.missing.startswith("needs samples of the base under other prompts: base=FILE")
+    assert alone.prompts.missing.startswith("needs answers by `base` under other prompts: base=FILE")
     # Another prompt makes another card.
     with pytest.raises(ConfigError, match="has a card of other models"):
         swerve.claim([base, few], rl, out=tmp_path / "alone", progress=False)
@@ -90,8 +90,8 @@ def test_the_difference_that_decides_is_the_one_printed() -> None:
     rng = np.random.default_rng(0)
     trained = rng.binomial(16, 0.7, 100) / 16
     bases = [rng.binomial(16, at, 100) / 16 for at in (0.2, 0.6, 0.4)]
-    part = prompts_part("rl", ["a", "b", "c"], [(base, trained) for base in bases])
+    part = prompts_part(("base", "rl"), ["a", "b", "c"], [(base, trained) for base in bases])
     (line,) = part.verdicts
     assert line.shown
     assert line.estimate == part.prompts[1].difference
-    assert "under b, where the least is shown, in " in line.sentence
+    assert "under `b`, where the least is shown, in " in line.sentence

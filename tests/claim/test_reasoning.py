@@ -78,13 +78,13 @@ def test_verdict_is_over_problems():
     assert verdict.estimate.mean == pytest.approx(0.45)
     assert verdict.num == 40
     after = "by the chance of an answer after 25 to 100% of its own reasoning and after another problem's: 45"
-    said = f"Over 40 problems rl's answers rest on their reasoning, {after}.0% against 0.0%, +45.0 points (+"
+    said = f"Over 40 problems the answers of `rl` rest on their reasoning, {after}.0% against 0.0%, +45.0 points (+"
     assert verdict.sentence.startswith(said)
     chances[::2, 1, 1:] = 0.9
     verdict = reasoning_verdict("rl", chances)
     assert not verdict.shown
     assert verdict.sentence.startswith(
-        f"Over 40 problems rl's answers are not seen to rest on their reasoning, {after}"
+        f"Over 40 problems the answers of `rl` are not seen to rest on their reasoning, {after}"
     )
 
 
@@ -116,7 +116,7 @@ def test_a_model_that_knows_only_its_last_word(tmp_path, marker, matters):
     )
     part = ReasoningPart.measure(work)
     assert [verdict.shown for verdict in part.verdicts] == [matters, matters]
-    assert part.notes[1] == "rl: 40 of 40 greedy responses reason before an answer."
+    assert part.notes[1] == "`rl`: 40 of 40 greedy responses reason before an answer."
     last = part.curve[4]
     assert (last.kept, last.base) == (1.0, pytest.approx(0.85 if matters else 0.75, abs=1e-6))
     # After the other one's word =1 has .2 and =2 has .1; the first has the second for its own.

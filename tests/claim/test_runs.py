@@ -13,7 +13,7 @@ import swerve
 from swerve.claim.page import claim_page
 from swerve.claim.runs import runs_part
 from swerve.claim.sides import given_sides
-from swerve.errors import ConfigError
+from swerve.errors import ArtifactError, ConfigError
 from swerve.statistics.intervals import rows_and_columns_interval
 
 
@@ -47,13 +47,17 @@ def test_a_card_of_several_runs_says_what_holds_over_runs(files: list[Path], tmp
     assert card.runs.difference.mean == pytest.approx(np.mean(means[1:]) - means[0])
     (line,) = card.runs.verdicts
     assert (line.claim, line.shown, line.num) == ("accuracy_rose_over_runs", True, 3)
-    assert line.sentence.startswith("Over 3 runs the model is right more often: 68% of the samples against 36% of the")
-    assert claim_page(card).sentence.startswith("Accuracy rose: 36% before and 68% after, ")
-    assert claim_page(card).sentence.endswith(", over 40 problems, 3 training runs.")
+    assert line.sentence.startswith(
+        "Over 3 runs training from `base` makes answers right more often: 68% against 36% of"
+    )
+    assert claim_page(card).sentence == (
+        "Over 3 training runs and 40 problems `rl` is right more often than `base`: 68% against 36% of answers (greedy "
+        "or sampled: not recorded), +32 points (+12 to +53)."
+    )
     # All other parts are those of the first run.
     alone = card_of(base, runs[0], tmp_path / "alone")
     assert alone.accuracy == card.accuracy
-    assert claim_page(alone).sentence.endswith("over 40 problems, one training run.")
+    assert claim_page(alone).sentence.endswith("points (+15.5 to +34.1). One training run.")
     assert alone.runs.missing == "needs further runs of the same training: give them after the first"
 
 
@@ -86,11 +90,13 @@ def test_runs_have_names_and_are_all_files_or_all_models(files: list[Path]) -> N
     assert [side.label for side in named] == ["base", "a", "rl-2"]
 
 
-def test_tables_are_no_files(files: list[Path], tmp_path: Path) -> None:
-    for given in ([{"id": "a"}], 3):
-        with pytest.raises(ConfigError, match="takes models or files by their paths; write the table to a file first"):
+def test_what_is_no_answers_and_no_model_is_said(files: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"none of its 1 records has a response.*fields=\{'response': 'FIELD'\}"):
+        swerve.claim([{"id": "a"}], files[1], out=tmp_path / "card", progress=False)
+    for given in (3, True):
+        with pytest.raises(ConfigError, match="is no model|swerve.claim takes two models"):
             swerve.claim(given, files[1], out=tmp_path / "card", progress=False)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="takes models or files by their paths"):
+        with pytest.raises(ConfigError, match="is no model|swerve.claim takes two models"):
             swerve.claim(files[0], [given], out=tmp_path / "card", progress=False)  # type: ignore[list-item]
 
 

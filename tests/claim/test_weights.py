@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -14,8 +17,10 @@ import swerve
 from swerve.claim.grafts import OUTSIDE, WeightChange, part_in, random_part
 from swerve.claim.weights import beyond, measure_matrices, suffices
 from swerve.claim.work import NotMeasuredError
-from swerve.models.sources import folder_fingerprint
+from swerve.eval import sample_files
 from swerve.models.tiny import build_word_tokenizer
+from swerve.progress import LineProgress
+from swerve.statistics import paired_difference
 from tests.claim.planted.models import planted_pair, table_settings
 
 OF_LAYER = "model.layers.{}.mlp.up_proj.weight"
@@ -83,7 +88,7 @@ def by_hand(kind, name, before, after, everything):
 
 
 @pytest.mark.parametrize("kind", ["rank 2", "rank 99", "layers 1 to 2", OUTSIDE, "largest tenth"])
-def test_grafts_are_the_checkpoints_made_by_hand(pair, tmp_path, kind):
+def test_grafts_are_the_checkpoints_made_by_hand(pair, tmp_path, kind, monkeypatch):
     change = WeightChange(*pair, largest_rank=99)
     part = {
         "rank 2": change.rank(2),
@@ -102,10 +107,17 @@ def test_grafts_are_the_checkpoints_made_by_hand(pair, tmp_path, kind):
             assert torch.equal(weight, by_hand(kind, name, base[name], trained[name], everything).float()), name
         if kind == "rank 99":  # the whole change is the trained model
             assert all(torch.equal(graft[name], trained[name]) for name in graft)
-        first = folder_fingerprint(folder)
+        first = {file.name: file.read_bytes() for file in folder.iterdir()}
+        assert LlamaForCausalLM.from_pretrained(folder).config.to_dict() == {
+            **LlamaForCausalLM.from_pretrained(pair[1]).config.to_dict(),
+            "_name_or_path": str(folder),
+        }
     assert not list(tmp_path.iterdir())
+
+    # Another version of transformers writes the same, so that the samples of a graft are taken for its own.
+    monkeypatch.setattr("transformers.configuration_utils.__version__", "5.99.0")
     with change.folder(part, tmp_path / "graft") as folder:
-        assert folder_fingerprint(folder) == first
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
 
 
 def test_random_changes_have_the_norm_of_the_part_weight_by_weight(pair):
@@ -226,3 +238,75 @@ def test_a_change_of_rank_one_is_found(tmp_path):
     assert {row.weights: row.rank90 for row in part.matrices}["lm_head"] == 1.0
     assert len(part.directions) == 19
     assert np.mean(part.directions) < rank1.accuracy.mean
+
+
+@pytest.mark.parametrize("stopped_at", ["rl-greedy", "direction-1"])
+def test_a_card_goes_on_under_another_version_of_transformers(tmp_path, monkeypatch, stopped_at):
+    planted = planted_pair(tmp_path, "rank1", size=0.15, num_problems=8)
+    settings = table_settings(
+        planted.problems, num_samples=2, parts=("weights",), directions=2, ranks=(1,), runtime={"max_rows": 4}
+    )
+    sample_chunks, seen = sample_files._sample_chunks, []
+
+    def stopped(plan, *rest):
+        seen.append(plan.job.path.stem)
+        if seen[-1] != stopped_at:
+            return sample_chunks(plan, *rest)
+        loaded, chunks, *further = rest
+        sample_chunks(plan, loaded, chunks[:1], *further)  # one piece is kept
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sample_files, "_sample_chunks", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        swerve.claim(planted.base, planted.rl, settings, out=tmp_path / "card", progress=False)
+    monkeypatch.setattr(sample_files, "_sample_chunks", sample_chunks)
+    assert list((tmp_path / "card").glob(f"samples/{stopped_at}.parquet.partial/samples-*"))
+
+    # The library was replaced by another version, and the models were saved again by it.
+    monkeypatch.setattr("transformers.configuration_utils.__version__", "5.99.0")
+    for folder in (planted.base, planted.rl):
+        entries = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**entries, "transformers_version": "5.99.0"}))
+    shown = io.StringIO()
+    part = swerve.claim(
+        planted.base, planted.rl, settings, out=tmp_path / "card", progress=LineProgress(shown, seconds_between_lines=0)
+    ).weights
+    assert len(part.directions) == 2
+    assert not list((tmp_path / "card").glob("samples/*.partial"))
+
+    # The parts of the change that are left are one task, however many directions there are.
+    lines = [line for line in shown.getvalue().splitlines() if "of the change" in line]
+    assert "direction" not in shown.getvalue()
+    if stopped_at == "direction-1":  # of its 8 samples 4 are there
+        assert lines[0] == "sample 1 part of the change: 0/8"
+        assert re.fullmatch("sample 1 part of the change: 8/8, done in .*", lines[-1])
+
+
+def test_a_loop_of_many_directions_is_one_line_of_progress(tmp_path):
+    planted = planted_pair(tmp_path, "rank1", size=0.15, num_problems=8)
+    settings = table_settings(planted.problems, num_samples=2, parts=("weights",), directions=5, ranks=(1, 2))
+    shown = io.StringIO()
+    swerve.claim(planted.base, planted.rl, settings, out=tmp_path / "card", progress=LineProgress(shown))
+    lines = [line for line in shown.getvalue().splitlines() if line.startswith("sample")]
+    names = [
+        "sample 10 parts of the change",
+        "sample base",
+        "sample rl",
+    ]  # 5, 2 ranks, the layer, the rest, the largest
+    assert list(dict.fromkeys(line.partition(":")[0] for line in lines)) == names
+    ends = [line for line in lines if " left" not in line]  # a slow machine says more in between
+    assert ends[0].endswith("0/80")
+    assert ends[1].startswith("sample 10 parts of the change: 80/80, done in")
+    assert len(ends) == 6
+
+
+def test_the_rates_of_each_problem_stand_behind_the_rank_that_suffices():
+    part = [*WHOLE[:117], *[False] * 3]
+    verdict = suffices(BASE, WHOLE, {8: part}, 0.05, names=[f"p{number}" for number in range(120)])
+    rows = verdict.rows
+    assert list(rows) == ["problem", "all of the change", "rank 8", "base"]
+    sides = (np.array(rows[name]) for name in ("all of the change", "rank 8"))
+    again, _ = paired_difference(*sides, bounds=(-1.0, 1.0))  # as a page's line of Python makes it from the rows
+    assert verdict.estimate.mean == -0.025
+    assert (again.low, again.high) == pytest.approx((verdict.estimate.low, verdict.estimate.high))
+    assert suffices(WHOLE, WHOLE, {8: WHOLE}, 0.05, names=["p"] * 120).rows == {}  # is no line of a difference

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import swerve.report as report_package
 from swerve import __version__
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import append_metrics
@@ -107,8 +107,10 @@ def stages(monkeypatch: pytest.MonkeyPatch, filled: Any) -> Stages:
         module = ModuleType(f"swerve.{place}")
         setattr(module, function, getattr(stages, function))
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    for home in (report_package, run_page):
-        monkeypatch.setattr(home, "write_page", stages.write_page)
+    # What else others import of it, such as the problems of which the disk is counted.
+    others = ("evaluate_checkpoint", "evaluate_problems", "heldout_scores", "write_evaluation")
+    vars(sys.modules["swerve.eval.heldout"]).update(dict.fromkeys(others), heldout_problems=lambda *_: [])
+    monkeypatch.setattr(run_page, "write_page", stages.write_page)
     return stages
 
 
@@ -164,6 +166,14 @@ def test_wrong_arguments(swerve: Swerve, stages: Stages, arguments: list[str], m
     assert stages.calls == []
 
 
+@pytest.mark.parametrize("command", ["sample", "probe", "claim"])
+def test_a_long_example_of_help_goes_on_in_a_line_of_its_own(swerve: Swerve, command: str) -> None:
+    status, out, _ = swerve(command, "--help")
+    examples = out.split("Examples:")[1].splitlines()
+    assert status == 0
+    assert not any("  " in line.strip() for line in examples)
+
+
 @pytest.mark.parametrize(
     ("arguments", "start", "end"),
     [
@@ -213,7 +223,11 @@ def test_directories_of_runs_do_not_look_like_options(
             1,
             "swerve: error: the vllm engine needs the package 'vllm'; install it with: pip install 'swerve[vllm]'",
         ),
-        (InterruptedRunError("stopped after step 3", signal_number=15), 143, "swerve: stopped after step 3"),
+        (
+            InterruptedRunError("stopped after step 3; continue with: swerve train x", signal_number=15),
+            143,
+            "swerve: stopped after step 3; continue with: swerve train x",
+        ),
         (
             KeyboardInterrupt(),
             130,
@@ -526,19 +540,25 @@ def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path:
     assert load_config("mine.yaml") == config
     assert json.loads(swerve("config", "show", "mine.yaml", "--json")[1]) == config.model_dump(mode="json")
     status, out, _ = swerve("config", "check", "mine.yaml")
-    first, *stages, second = out.splitlines()
+    first, *stages, heading, memory, disk, tokens, _ = out.splitlines()
     assert [line.partition(" steps")[0] for line in stages] == ["stage sft: 500", "stage dpo: 8", "stage rl: 80"]
     assert (status, first) == (0, f"mine.yaml: valid, configuration {config_hash(config)}")
-    assert re.fullmatch(
-        r"memory: about 0.1\d of [\d.]+ GB, in stage rl \(weights 0.0004, .*, sampling 0.0\d+, libraries 0.08\)",
-        second,
-    )
+    assert heading.split() == ["WHAT", "HOW", "MUCH", "OF", "WHAT"]
+    held = r"memory +0.1\d of [\d.]+ GB +stage rl: weights 0.0004, .*, sampling 0.0\d+, libraries 0.08"
+    assert re.fullmatch(held, memory)
+    assert re.fullmatch(r"disk +0.02\d GB +weights of 10 checkpoints 0.004, .*; \d+ GB are free in .*", disk)
+    assert re.fullmatch(r"tokens, training +2,479,104 +at most", tokens)  # 500 x 64, 8 x 2 x 32, 80 x 128 texts
     status, _, error = swerve("config", "check", "mine.yaml", "--memory", "0.02")
     assert (status, error.startswith("swerve: error: stage 'rl' needs about 0.1")) == (2, True)
     assert error.endswith("lower stages.rl.tokens_per_batch, or set runtime.activation_checkpointing=full\n")
     rerun = "runtime.activation_checkpointing=full"
     status, _, error = swerve("config", "check", "mine.yaml", rerun, "--memory", "0.01")
     assert (status, error.endswith("lower stages.rl.tokens_per_batch\n")) == (2, True)
+    given = ("mine.yaml", "rollout.engine={kind: server}", "--memory", "1")
+    out = swerve("config", "check", *given)[1]
+    assert re.search(r"server, same device +0\.\d+ GB or more .*; --gpu-memory-utilization 0\.8\d at most\n", out)
+    assert re.search(r"server, elsewhere +0 GB +it holds its own\n", out)
+    assert not re.search("memory .*sampling", out)
     for size in ("0", "nan", "inf"):
         status, _, error = swerve("config", "check", "mine.yaml", "--memory", size)
         assert (status, "'--memory': Input should be" in error) == (2, True)
@@ -552,7 +572,7 @@ def test_config_check_loads_custom_parts_and_lists_what_presets_leave_out(swerve
     check = ("config", "check", "demo_addition")
     status, out, _ = swerve(*check, "stages.rl.preset=rl2", "stages.rl.loss={kind: custom, path: mine.py:loss}")
     note = "stages.rl: beside its preset, RL2 decays weights: optimizer: {weight_decay: 0.01}"
-    assert (status, out.splitlines()[1:-1]) == (
+    assert (status, out.partition("WHAT")[0].splitlines()[1:]) == (
         0,
         [
             note,
@@ -660,30 +680,22 @@ def test_only_the_first_process_reports(
     assert "rl-80" in swerve("probe", "mine", *more)[1]
 
 
-@pytest.mark.parametrize(
-    ("command", "line"),
-    [
-        (("probe", "mine", "probe.max_rollouts=3"), "; continue with: swerve probe mine probe.max_rollouts=3"),
-        (("demo", "--out", "x"), "; continue with: swerve demo --out x --resume"),
-        (("report", "mine"), ""),
-    ],
-)
-def test_what_was_interrupted_says_how_to_continue(
-    swerve: Swerve, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], line: str
-) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    for place in ("swerve.artifacts.run.find_run", "swerve.recipes.loader.load_config", "swerve.report.find_study"):
-        monkeypatch.setattr(place, interrupt)
-    said = f"swerve: interrupted; what was written so far is kept{line}\n"
-    assert swerve(*command) == (130, "", said)
-
-
 def test_an_interrupted_training_of_a_demo_is_continued_as_a_demo() -> None:
     line, status = describe_failure(InterruptedRunError("saved", signal_number=15), arguments=["demo", "seed=1"])
     assert line.endswith("; continue with: swerve demo seed=1 --resume")
     assert status == 143
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["--from", "2", "--flip=0.1"], "what was written so far is kept"),
+        ([], "it begins anew, and leaves nothing half done"),
+    ],
+)
+def test_an_interrupted_replay_keeps_what_it_has_of_changes(words: list[str], kept: str) -> None:
+    line, _ = describe_failure(KeyboardInterrupt(), arguments=["replay", "mine", *words])
+    assert line == f"swerve: interrupted; {kept}; continue with: {shlex.join(['swerve', 'replay', 'mine', *words])}"
 
 
 _SIGNALLED = """

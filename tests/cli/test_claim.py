@@ -75,7 +75,10 @@ def test_two_files_make_a_card_and_once_more_says_so(swerve: Swerve, files: Path
     assert "  What changed in the weights? Needs the two models; files of samples were given." in out.splitlines()
     assert out.splitlines()[-1] == "Card: card/index.html"
     page = (files / "card" / "index.html").read_text(encoding="utf-8")
-    assert "<b>Sampled accuracy rose</b>: 37.5% before and 75.0% after, " in page
+    assert (
+        'is right more often than <span class="mono nowrap">base</span></b>: 75.0% against 37.5% of sampled answers, '
+        in page
+    )
     card = json.loads((files / "card" / "claim.json").read_text())
     assert (card["num_problems"], card["num_samples"], card["accuracy"]["trained"]["mean"]) == (40, 8, 0.75)
     status, again, err = swerve(*CHEAP, "--parts", "accuracy,answers", "--out", "card")
@@ -136,7 +139,7 @@ def test_verdicts_alone_suffice_for_accuracy_and_what_they_cannot_say_is_not_det
     card = json.loads(out)
     assert (card["accuracy"]["base"]["mean"], card["accuracy"]["trained"]["mean"]) == (0.375, 0.75)
     assert [verdict["shown"] for verdict in card["answers"]["verdicts"]] == [None, None, None]
-    assert "or not determined" in (files / "claim/index.html").read_text()
+    assert "not determined: neither yes nor no" in (files / "claim/index.html").read_text()
 
 
 def test_a_file_that_swerve_grade_wrote_is_taken(swerve: Swerve, files: Path) -> None:
@@ -161,7 +164,7 @@ def test_a_file_that_swerve_grade_wrote_is_taken(swerve: Swerve, files: Path) ->
     ends, reads, rights = card["answers"]["verdicts"]
     assert [ends["shown"], reads["shown"], rights["shown"]] == [None, False, True]
     assert rights["sentence"] == (
-        "Over 40 problems rl gains because more of the answers read are right, +37.5 points (+28.4 to +43.0)."
+        "Over 40 problems `rl` gains by more right ones among the answers read, +37.5 points (+28.4 to +43.0)."
     )
 
 
@@ -275,7 +278,14 @@ def test_costs_are_said_before_they_are_paid(swerve: Swerve, files: Path) -> Non
     asked = ("owner/a", "owner/b", "--task", "addition", "num_heldout=30", "--num-samples", "4", "--parts", "accuracy")
     status, out, err = swerve("claim", *asked, "--max-new-tokens", "9", "--costs")
     assert status == 0, err
-    assert out.splitlines() == ["both models: 240 samples of at most 9 tokens, and 60 greedy", "accuracy: nothing more"]
+    lines = ["both models: 240 samples of at most 9 tokens, and 60 greedy", "accuracy: nothing more"]
+    *_, own, part, missing = out.splitlines()
+    assert ([own, part], missing) == (lines, "memory, hours: no model of it is on this machine")
+    planned = swerve("plan", "claim", *asked, "--max-new-tokens", "9")
+    assert planned[:2] == (status, out)
+    record = json.loads(swerve("claim", *asked, "--max-new-tokens", "9", "--costs", "--json")[1])
+    assert (record["tokens"], record["notes"]) == ({"both models": 300 * 9}, [*lines, missing])
+    assert not (files / "claim").exists()
 
 
 def test_a_model_of_another_vocabulary_is_refused(
@@ -284,7 +294,9 @@ def test_a_model_of_another_vocabulary_is_refused(
     save_addition_model(tmp_path / "a", seed=1)
     save_model(tmp_path / "b", byte_level(TURNS), eos=1)
     status, _, err = swerve("claim", "a", "b", "--task", "addition", "digits=2", "--parts", "accuracy")
-    assert (status, "a and b have different tokenizers, so neither is trained from the other" in err) == (1, True), err
+    assert (status, "a and b have different tokenizers, and only models with the same tokenizer" in err) == (1, True), (
+        err
+    )
 
 
 def test_a_file_of_any_ending_is_a_file_of_responses(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_recipe_gives_its_task(swerve: Swerve) -> None:
         (["show", "addition", "digts=2"], "unknown key 'task.digts'; did you mean 'digits'?"),
         (["show", "addition", "--split", "test"], "--split 'test' is not one of train, heldout"),
         (["show", "addition", "-n", "0"], "Invalid value for '--num' / '-n'"),
-        (["write", "addition", "--out", "x.csv"], "--out x.csv must end in .jsonl"),
+        (["write", "addition", "--out", "x.csv"], "--out x.csv must end in .jsonl or .parquet"),
     ],
 )
 def test_usage_errors_are_one_line(swerve: Swerve, arguments: list[str], message: str) -> None:

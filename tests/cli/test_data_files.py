@@ -146,9 +146,36 @@ def test_joined_to_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert json.loads(rows[1]["extra"]) == {"ground_truth": "7"}
 
 
+def test_a_folder_of_files_is_one_table(tmp_path: Path, swerve: Swerve) -> None:
+    """TRL's `completions/`, a Parquet file for each step, and shards of JSON lines."""
+    (tmp_path / "run" / "completions").mkdir(parents=True)
+    (tmp_path / "shards").mkdir()
+    for step in (1, 2, 10):
+        rows = [
+            {"step": step, "prompt": f"{step} + {k}?", "completion": f"{step + k}", "accuracy": 1.0, "advantage": 0.0}
+            for k in range(3)
+        ]
+        file = tmp_path / "run" / "completions" / f"completions_{step:05}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows), file)
+        write_json_lines(tmp_path / "shards" / f"part-{step}.jsonl", [{**ROWS[0], "step": step}])
+    for folder, said in (
+        ("run/completions", ["9 responses to 9 problems, read as trl", "steps: 1 3, 2 3, 10 3"]),
+        ("shards", ["3 responses to 1 problem, read as verl", "steps: 1 1, 2 1, 10 1"]),
+    ):
+        status, out, err = swerve("data", "import", folder, "--out", "table.parquet")
+        assert status == 0, err
+        assert set(said) <= set(out.splitlines()), out
+        steps = pq.read_table(tmp_path / "table.parquet")["step"].to_pylist()
+        assert steps == sorted(steps)
+    status, out, err = swerve("data", "import", "run", "--out", "table.parquet")
+    assert (status, out) == (1, "")
+    assert err.endswith(
+        "run is a folder and has completions, which is no part of a table; did you mean run/completions?\n"
+    )
+
+
 def test_wrong_arguments(dump: Path, tmp_path: Path) -> None:
     for changes, message in (
-        ({"out": tmp_path / "out.csv"}, r"out.csv must end in .parquet"),
         ({"task": "maths"}, r"--task 'maths' is not one of addition, .*; did you mean 'math'\?"),
         ({"dialect": "verl2"}, "--format 'verl2' is not a known layout"),
         ({"fields": ("reply=output",)}, "--field 'reply=output': unknown name 'reply'"),

@@ -225,7 +225,7 @@ def test_a_text_that_is_still_thinking_gives_no_answer(swerve: Swerve, tmp_path:
         (["--task", "math", "--field", "golds=x"], "did you mean 'gold'?"),
         (["--task", "math", "--workers", "0"], "--workers: 'grader_workers' must be greater than 0, got 0"),
         (["--task", "math", "--out", "rows.jsonl"], "--out rows.jsonl is a file that is read"),
-        (["--task", "math", "--out", "v.csv"], "--out v.csv must end in .jsonl"),
+        (["--task", "math", "--out", "v.csv"], "--out v.csv must end in .jsonl or .parquet"),
         (["--task", "math", "--out", "."], "--out . is a directory"),
         (["--task", "math", "--cpu-seconds", "nan"], "--cpu-seconds: 'grader_cpu_seconds' must be a number, got 'nan'"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,6 +108,12 @@ def test_evaluation_and_probe_take_models_of_the_hub(swerve: Swerve, tmp_path: P
     ended = swerve("probe", "--use-responses", samples, *compared, "--out", "probed", *options)
     assert ended.status == 0, ended.err
     assert (tmp_path / "probed" / "probe" / "summary.json").is_file()
+    differ, where, cause, *nothing, findings = ended.out.splitlines()
+    assert re.search("later (differs from what|writes almost what) .* nats a token apart", differ)
+    assert "where the change lies" in where
+    assert "token" in cause
+    assert [line.partition(":")[0] for line in nothing] in ([], ["Nothing can be seen of which tokens decide"])
+    assert findings.startswith("All findings: swerve report probed")
 
 
 @pytest.mark.slow

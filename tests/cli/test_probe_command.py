@@ -121,7 +121,7 @@ def test_models_and_sequences_without_a_run(
         ("p1", "imported_right"),
     ]
     assert plan.compared.responses.path == str(responses)
-    assert "Note: collected" in out
+    assert out.splitlines()[-1] == "All findings: swerve report x; 1 note: collected"
     assert f"tables: {Path('x') / 'probe'}" in err
 
 

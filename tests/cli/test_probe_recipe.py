@@ -140,7 +140,7 @@ def test_prepare_checks_and_writes_nothing(swerve: Swerve, recipe: Path, tmp_pat
     assert not (tmp_path / "probe-six").exists()
     build_word_tokenizer(load_family(TASK).words[::-1]).save_pretrained(tmp_path / "models/step-2")
     status, _, err = swerve("probe", "six.yaml")
-    assert (status, "the tokenizers of step-2 and dpo differ" in err) == (1, True)
+    assert (status, "step-2 have different tokenizers" in err) == (1, True)
     assert not (tmp_path / "probe-six").exists()
 
 

@@ -14,20 +14,26 @@ def test_public_names() -> None:
         "SampleSettings",
         "__version__",
         "claim",
+        "compare",
         "equivalent",
         "evaluate",
-        "evaluate_models",
         "functional",
+        "grade",
         "load_config",
         "plot",
         "probe",
         "read_samples",
+        "recipes",
+        "replay",
         "report",
         "rewards",
         "runs",
         "sample",
+        "tasks",
         "train",
     ]
     assert dir(swerve) == sorted(swerve.__all__)
     with pytest.raises(AttributeError, match="module 'swerve' has no attribute 'nothing'"):
         swerve.nothing  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="`swerve export` is a command of the terminal: swerve export --help"):
+        swerve.export  # type: ignore[attr-defined]  # noqa: B018

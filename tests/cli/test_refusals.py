@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -45,6 +46,15 @@ def _commands(model: str, late: str) -> Iterator[list[str]]:
     yield ["sample", model, "--data", "bad.jsonl", "--out", "o"]
     yield ["eval", "--model", model, "--task", "addition", "--rows", "bad.jsonl"]
     yield ["train", "gsm8k", f"model.path={model}", "task.train=[bad.jsonl]"]
+    # What a model's folder says before torch is imported: its type, its words and its positions.
+    probed = ("--reference", model, "--checkpoint", late)
+    for name in ("words", "long"):
+        yield ["sample", model, "--data", f"{name}.jsonl", "--out", "o"]
+        yield ["eval", "--model", model, "--data", f"{name}.jsonl"]
+        yield ["claim", model, late, "--data", f"{name}.jsonl"]
+        yield ["probe", "--use-responses", f"{name}.jsonl", *probed]
+    yield from (["claim", model, *words] for words in ([], ["odd", "--task", "addition"], [late], ["x", late]))
+    yield ["eval", "--model", "odd", "--task", "addition"]
 
 
 @pytest.mark.slow
@@ -53,6 +63,13 @@ def test_a_wrong_command_says_so_within_a_moment(save_addition_model: Callable[.
     rows = [json.dumps(row) for row in test_probe_command.RESPONSES]
     (tmp_path / "dpo.jsonl").write_text("\n".join(rows))
     (tmp_path / "bad.jsonl").write_text(f"{rows[0]}\n{{oops")
+    for name, text in (("words", "a zebra"), ("long", " ".join("1" * 60))):
+        write_json_lines(
+            tmp_path / f"{name}.jsonl", [{"question": text, "prompt": "1", "response": text, "answer": "1"}]
+        )
+    shutil.copytree(model, tmp_path / "odd")
+    config = json.loads((tmp_path / "odd" / "config.json").read_text())
+    (tmp_path / "odd" / "config.json").write_text(json.dumps({**config, "model_type": "zebra"}))
     (tmp_path / "bare.jsonl").write_text('{"id": "p", "response": "2"}')
     write_json_lines(tmp_path / "rows.jsonl", test_grade.FRACTIONS)
 

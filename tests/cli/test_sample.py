@@ -64,7 +64,7 @@ def test_samples_have_a_page_of_their_own(swerve: Swerve, model: str, tmp_path: 
     assert [line.split()[:3] for line in out.splitlines()[3:5]] == [[label, "all", "temperatures"] for label in "ab"]
     assert out.splitlines()[-1] == "Report: both/report/index.html"
     page = (tmp_path / "both" / "report" / "index.html").read_text(encoding="utf-8")
-    assert "<title>Both - swerve report</title>" in page
+    assert "<title>Both - swerve samples</title>" in page
     assert "b, all temperatures" in page
     assert "Over training" not in page  # there is no run
     status, out, err = swerve("report", "both/b.parquet", "both/a.parquet", "--json")
@@ -82,6 +82,14 @@ def test_problems_of_a_file_are_all_sampled_and_graded_again(swerve: Swerve, mod
     assert "left out" not in err  # every one is sampled
     ids = {json.loads(line)["id"] for line in (tmp_path / "mine.jsonl").read_text().splitlines()}
     assert {one.problem.id for one in read_samples(tmp_path / "mine.parquet").samples} == ids
+    # A file beside the model is that of the problems, and a task says how they are graded.
+    status, _, err = swerve(
+        "sample", model, "mine.jsonl", "--task", "multiplication", *command[4:], "--out", "b.parquet"
+    )
+    assert status == 0, err
+    assert {(one.problem.id, one.problem.grader) for one in read_samples(tmp_path / "b.parquet").samples} == {
+        (id, "multiplication") for id in ids
+    }
     (tmp_path / "mine.jsonl").unlink()  # the samples have all that grading needs
     status, out, err = swerve("grade", "mine.parquet", "--audit", "correct", "--json")
     assert status == 0, err
@@ -98,7 +106,7 @@ def test_problems_of_a_file_are_all_sampled_and_graded_again(swerve: Swerve, mod
         (["MODEL", "--task", "adition", "--out", "o"], 2, "did you mean 'addition'?"),
         (
             ["MODEL", *TASK, "digit=2", "--out", "o"],
-            1,
+            2,
             "'digit=2' is neither KEY=VALUE of the task; did you mean 'digits'",
         ),
         (["MODEL", *TASK, "digits=x", "--out", "o"], 2, "override 'task.digits=x'"),
@@ -119,12 +127,16 @@ def test_problems_of_a_file_are_all_sampled_and_graded_again(swerve: Swerve, mod
         (["MODEL", *TASK, "--template-arg", "x=1", "--out", "o"], 2, "has no chat template, so it takes no template"),
         (["MODEL", *TASK, "--max-new-tokens", "40", "--out", "o"], 2, "more than the model's 40 positions"),
         (["MODEL", "--out", "o"], 2, "give either --task TASK (see: swerve data list) or --data SPEC"),
-        (["MODEL", *TASK, "--data", "x.jsonl", "--out", "o"], 2, "give either --task TASK"),
+        (
+            ["MODEL", *TASK, "--data", "x.jsonl", "--out", "o"],
+            2,
+            "'digits=2' is of the problems that addition makes; with",
+        ),
         (["MODEL", "--data", "x.jsonl", "--split", "train", "--out", "o"], 2, "named in it: --data train@x.jsonl"),
         (["digits=2", "--task", "addition", "--out", "o"], 2, "no model is given"),
         (["MODEL", "MODEL", *TASK, "--out", "o"], 2, "two models are called 'one'; give them names"),
         (["a=MODEL", "b=MODEL", *TASK, "--out", "o.parquet"], 2, "one file for 2 models; give a folder"),
-        (["MODEL", *TASK, "--out", "MODEL/config.json"], 2, "is neither a folder nor a name that ends in .parquet"),
+        (["MODEL", *TASK, "--out", "MODEL/config.json"], 2, "must end in .parquet, or be the name of a folder"),
     ],
 )
 def test_wrong_input_is_one_line_and_nothing_is_written(
@@ -249,6 +261,8 @@ def test_rows_from_elsewhere_stand_in_the_table(swerve: Swerve, model: str, tmp_
     [
         ([], "nothing is given to evaluate; give a run (swerve eval RUN), or models"),
         (["--task", "addition"], "--task needs --model MODEL"),
+        (["RUN", "--temperature", "0.5"], "--temperature (of a run eval.temperature=T) needs --model MODEL"),
+        (["RUN", "--seed", "3"], "--seed needs --model MODEL; a run is evaluated as its recipe says"),
         (["--model", "MODEL", "MODEL", *TASK], "is no key of the task; models are given with --model"),
         (["--model", "MODEL", *TASK, "--temperature", "b=1"], "no model is called 'b'; there are one"),
         (

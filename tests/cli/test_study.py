@@ -51,7 +51,7 @@ def test_a_study_that_is_done_is_only_compared(study):
     status, out, err = study("study", "pair.yaml")
     assert (status, out.splitlines()[1].split()[:2]) == (0, ["none", "1"])
     assert err.splitlines()[0] == "runs/studies/pair: variants: 2, seeds: 1, runs: 2, of which 2 are done and 0 to do"
-    assert "80% of such studies would show 27 points of greedy accuracy" in err
+    assert "a true difference of 27 points in greedy accuracy would be shown by 80 of 100 such studies" in err
     assert out.splitlines()[-1] == "Report: runs/studies/pair/report/index.html"
     assert study("report", "runs/studies/pair")[:2] == (0, "Report: runs/studies/pair/report/index.html\n")
     assert study("report", "pair")[:2] == (0, "Report: runs/studies/pair/report/index.html\n")

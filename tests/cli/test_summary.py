@@ -9,7 +9,7 @@ import pytest
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
-from swerve.cli.summary import demo_text, evaluation_text, findings_text, over_seeds
+from swerve.cli.summary import demo_text, evaluation_text, findings_text, over_seeds, probe_text
 
 
 def estimate(mean: float, low: float, high: float) -> dict[str, float]:
@@ -108,6 +108,42 @@ def test_findings_are_those_of_the_report_and_cannot_break_lines(run: RunDirecto
     assert text.startswith("Outcome\n  On 400 held-out problems, greedy accuracy was 46.2% (41.4 to 51.2) at dpo-8")
     assert "Selection\n  Of the 215 problems that dpo-8 gets wrong, rl-80 gets 208 right" in text
     assert text.endswith("Note: [/bold]\ufffd[2J Second")
+
+
+def swaps(*successes: float | None) -> dict[str, Any]:
+    """Return a causal test whose arms end right so often: the rollout's own token, the checkpoint's, another."""
+    own, checkpoint, alternative = ({"success": success} for success in successes)
+    swap = {"selection": "spike", "num_rollouts": 9, "num_positions": 30, "num_different": 9}
+    swap |= {"reference": own, "checkpoint": checkpoint, "alternative": alternative}
+    swap |= {"effect": estimate(0.0, -0.1, 0.1), "alternative_effect": None, "different_tokens": {"effect": None}}
+    return {"num_continuations": 16, "selections": [swap], "policies": []}
+
+
+@pytest.mark.parametrize(
+    ("successes", "said"),
+    [
+        ((0.0, 0.0, 0.0), "are wrong (0%), whichever token is put in; take problems that dpo-8 sometimes solves."),
+        (
+            (1.0, 1.0, None),
+            "are right (100%), whichever token is put in; take problems that dpo-8 sometimes fails.",
+        ),
+        ((0.0, 0.1, 0.0), None),
+        ((0.5, 0.5, 0.5), None),
+    ],
+)
+def test_a_probe_is_four_lines_and_one_where_nothing_can_be_seen(
+    filled: Any, run: RunDirectory, successes: tuple[float | None, ...], said: str | None
+) -> None:
+    summary = ProbeSummary.model_validate(filled(ProbeSummary, {**PROBE, "causal": swaps(*successes)}))
+    lines = probe_text(run, summary, place="All findings: swerve report x").splitlines()
+    assert lines[0] == "How far rl-80 lies from dpo-8 was not measured."
+    assert len(lines) == 3 + (said is not None)  # without the line that says where
+    assert [line for line in lines if line.startswith("Nothing can be seen of which tokens decide: ")] == [
+        f"Nothing can be seen of which tokens decide: all continuations {said}" for _ in range(said is not None)
+    ]
+    assert lines[-1] == "All findings: swerve report x; 1 note: [/bold]\ufffd[2J Second"
+    assert not [line for line in lines if "`" in line or "**" in line]
+    assert len(probe_text(run, place="Report: x").splitlines()) <= 4
 
 
 def test_accuracies_by_checkpoint(evaluated: Any) -> None:

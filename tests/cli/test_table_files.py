@@ -144,7 +144,7 @@ def folder_with(folder: Path, *names: str) -> Path:
     [
         ((), "has no file; give a file that ends in .json, "),
         (("_SUCCESS",), "has no file; "),
-        (("a.jsonl", "README.md"), "has README.md, which is no part of a table; "),
+        (("a.jsonl", "notes.md"), "has notes.md, which is no part of a table; "),
         (("a.jsonl", "b/"), "has b, which is no part of a table; "),
         (("a.jsonl", "b.csv"), "has files of several formats, a.jsonl and b.csv; give one of them, "),
         (("dataset_dict.json", "train/", "test/"), r"holds a data set of several splits \(test, train\); give the"),

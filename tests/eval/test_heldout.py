@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from swerve.eval.heldout import _note_ungraded, evaluate_run, heldout_problems, 
 from swerve.models.model_folder import load_model
 from swerve.problems import load_family
 from swerve.problems.mixture import Mixture
-from swerve.progress import SilentProgress
+from swerve.progress import SilentProgress, shown_progress
 from swerve.statistics import share
 from swerve.types import Problem, StepMark
 from tests.builders import Notes
@@ -104,7 +105,22 @@ def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_ru
     changed = small_config.model_copy(
         update={"eval": small_config.eval.model_copy(update={"num_problems": 5, "samples_per_problem": 1})}
     )
-    assert [summary.greedy.num_problems for summary in evaluate_run(changed, run, progress=SilentProgress())] == [5] * 5
+    notes = Notes()
+    assert [summary.greedy.num_problems for summary in evaluate_run(changed, run, progress=notes)] == [5] * 5
+    # What was there is kept, as it was, and said in one line.
+    (kept,) = (run.path / "eval").glob("earlier-*")
+    assert [line for line in notes.notes if "earlier-" in line] == [
+        f"evaluations under other settings (num_problems 24, now 5, samples_per_problem 2, now 1, other problems) are "
+        f"kept in {kept}"
+    ]
+    for summary in first:
+        assert Evaluation.read(kept / f"{summary.file_name}.json", remedy="") == summary
+        assert (kept / f"{summary.file_name}.parquet").is_file()
+    assert [evaluation.greedy.num_problems for evaluation in read_evaluations(run)] == [5] * 5
+    # Where nobody watches, it is a warning, which names the line that called.
+    with pytest.warns(UserWarning, match=r"num_problems 5, now 24, samples_per_problem 1, now 2") as said:
+        evaluate_run(small_config, run, progress=shown_progress(False))
+    assert [Path(one.filename) for one in said] == [Path(__file__)]
 
 
 def _halved(run, path):

@@ -382,7 +382,7 @@ def test_a_full_disk_is_noticed_before_any_sampling(folder: Path, tmp_path: Path
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ConfigError, match=said):
         _settings(**changes)
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
-from swerve.formats.imported_responses import LeftOut, check_prompts, responses_of
+from swerve.formats.imported_responses import LeftOut, responses_of
+from swerve.formats.problem_joins import check_prompts
 from swerve.formats.records import iter_records
 from tests.json_lines import write_json_lines
 

@@ -9,8 +9,8 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
 from swerve.formats.imported_problems import read_problems
-from swerve.formats.imported_responses import check_prompts, read_responses
-from swerve.formats.problem_joins import JoinCounts, join_problems
+from swerve.formats.imported_responses import read_responses
+from swerve.formats.problem_joins import JoinCounts, check_prompts, join_problems
 from swerve.types import Problem
 from tests.json_lines import write_json_lines
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from swerve.errors import ArtifactError
 from swerve.formats import records
 from swerve.formats.records import iter_records, read_records
+from tests.json_lines import write_json_lines
 
 ROWS = [{"id": "a", "text": 'one\ntwo, "three"\u2028é', "ids": [1, 2]}, {"id": "b", "text": "", "ids": []}]
 
@@ -258,3 +259,16 @@ def test_the_numbers_of_rows_that_pandas_writes_are_no_column(tmp_path: Path) ->
         {"id": "a", "text": "b"},
         {"id": "c", "text": "d"},
     ]
+
+
+def test_a_folder_is_read_in_the_order_of_its_numbers_beside_a_card(tmp_path: Path) -> None:
+    (tmp_path / "completions").mkdir()
+    for number in (10, 2, 1):
+        write_json_lines(tmp_path / "completions" / f"completions_{number}.jsonl", [{"step": number}])
+    (tmp_path / "completions" / "README.md").write_text("# What it is")
+    read = [record.values["step"] for record in iter_records(tmp_path / "completions")]
+    assert read == [1, 2, 10]
+    with pytest.raises(
+        ArtifactError, match=f"has completions, which is no part .*; did you mean {tmp_path}/completions"
+    ):
+        list(iter_records(tmp_path))

@@ -10,8 +10,8 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
 from swerve.formats.imported_problems import read_problems
-from swerve.formats.imported_responses import LeftOut, check_prompts, responses_of
-from swerve.formats.problem_joins import JoinCounts, join_problems
+from swerve.formats.imported_responses import LeftOut, responses_of
+from swerve.formats.problem_joins import JoinCounts, check_prompts, join_problems
 from swerve.formats.records import iter_records
 
 # Responses, problems, with a reward, with a gold answer, with turns; records left out: failed, of another filter.

@@ -44,13 +44,13 @@ def cut(name: str, length: int) -> Change:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:length])
 
 
-HEADER = "model.safetensors is damaged: Error while deserializing header"
+HEADER = "model.safetensors is damaged: it is not as long as its header says"
 FOLDERS: dict[str, tuple[Change, str]] = {
-    "no kv heads": (config(num_key_value_heads=0), "config.json: ZeroDivisionError"),
+    "no kv heads": (config(num_key_value_heads=0), "num_key_value_heads=0, and 1 is the least"),
     "no heads": (config(num_attention_heads=0), "config.json: ZeroDivisionError"),
     "unknown activation": (config(hidden_act="swoosh"), "config.json: KeyError: 'swoosh'"),
     "unknown architecture": (config(model_type="x"), "model type `x`"),
-    "no vocabulary": (config(vocab_size=0), "config.json"),
+    "no vocabulary": (config(vocab_size=0), "the model has embeddings for 0 tokens only"),
     "huge vocabulary": (config(vocab_size=10**12), "the shape [11, 32], and config.json describes [1000000000000, 32]"),
     "huge layers": (config(head_dim=10**9), "config.json describes"),
     "huge labels": (
@@ -59,7 +59,7 @@ FOLDERS: dict[str, tuple[Change, str]] = {
     ),
     "padding outside": (config(pad_token_id=10**9), "config.json: AssertionError: Padding_idx"),
     "wrong type": (config(eos_token_id=["x"]), "Validation error for field 'eos_token_id'"),
-    "not finite": (config(rms_norm_eps=float("nan")), "logits that are not finite"),
+    "not finite": (config(rms_norm_eps=float("nan")), "is not readable JSON: NaN is not JSON"),
     "gives tuples": (config(return_dict=False), "cannot read a token"),
     "quantised": (config(quantization_config={"quant_method": "gptq", "bits": 4}), "quantised (gptq in config.json)"),
     "8 bits": (weights(model__norm__weight=torch.ones(32, dtype=torch.int8)), "'model.norm.weight' is stored as I8"),
@@ -77,8 +77,8 @@ FOLDERS: dict[str, tuple[Change, str]] = {
     "no tensors": (content("model.safetensors", b"\2\0\0\0\0\0\0\0{}"), "and its files hold 0: weights are missing"),
     "empty config": (content("config.json", b""), "config.json"),
     "list": (content("config.json", b"[]"), "config.json"),
-    "number": (content("config.json", b"5"), "config.json: TypeError"),
-    "deep": (content("config.json", b"[" * 100_000), "recursion limit"),
+    "number": (content("config.json", b"5"), "config.json is no JSON object"),
+    "deep": (content("config.json", b"[" * 100_000), "recursion depth"),
     "many digits": (
         content("config.json", b'{"model_type": "qwen3", "vocab_size": ' + b"9" * 5000 + b"}"),
         "4300 digits",

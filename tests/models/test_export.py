@@ -252,7 +252,7 @@ def test_a_full_disk_and_ctrl_c_leave_nothing(folder, tmp_path, monkeypatch, err
     def fail(*_arguments, **_options):
         raise error
 
-    monkeypatch.setattr(export, "_write_tokenizer", fail)
+    monkeypatch.setattr(export, "write_tokenizer", fail)
     with pytest.raises(DiskFullError if isinstance(error, OSError) else KeyboardInterrupt):
         _export(folder, tmp_path / "out")
     assert [one.name for one in tmp_path.iterdir()] == ["model"]
@@ -263,7 +263,7 @@ def test_a_kill_leaves_no_folder_and_the_next_try_clears_up(folder, tmp_path):
     script = (
         "import sys, time; from pathlib import Path; from swerve.models import export; "
         "from swerve.models.model_card import Origin\n"
-        "export._write_tokenizer = lambda *_: time.sleep(60)\n"
+        "export.write_tokenizer = lambda *_: time.sleep(60)\n"
         "export.export_model(Origin.of(Path(sys.argv[1])), Path(sys.argv[2]), dtype=None, max_shard_size='5GB')"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(folder), str(tmp_path / "out")])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ import pytest
 import torch
 
 from swerve.artifacts.files import atomic_directory
+from swerve.config.models import PretrainedModel
 from swerve.errors import CheckpointError
+from swerve.models.hub import pretrained_path
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import CheckpointSource, folder_fingerprint
+from swerve.models.starting_model import read_architecture
 from swerve.models.tiny import build_word_tokenizer
 from tests.builders import LoadedSource
 
@@ -42,10 +46,44 @@ def test_a_fingerprint_is_of_content_type_and_device(folder: Path, tmp_path: Pat
     assert source(copied, label="b").fingerprint == first
     assert source(folder, dtype="bfloat16").fingerprint != first
     assert source(folder, device="cuda:1").fingerprint == source(folder, device="cuda:0").fingerprint != first
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+    for name in ("tokenizer.json", "model.safetensors"):
         changed = shutil.copytree(folder, tmp_path / name)
         (changed / name).write_bytes((changed / name).read_bytes() + b" ")
         assert source(changed).fingerprint != first, name
+
+
+def test_a_fingerprint_is_of_what_a_description_says_not_of_the_version_that_wrote_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    first = folder_fingerprint(folder)
+    for key, value, is_same in (
+        ("transformers_version", "5.99.0", True),
+        ("transformers_version", None, True),
+        ("hidden_act", "gelu", False),
+        ("further", {"transformers_version": "5.99.0"}, False),
+    ):
+        changed = shutil.copytree(folder, tmp_path / "changed", dirs_exist_ok=True)
+        entries = json.loads((folder / "config.json").read_text())
+        assert "transformers_version" in entries
+        (changed / "config.json").write_text(json.dumps({**entries, key: value}))
+        assert (folder_fingerprint(changed) == first) == is_same, (key, value)
+    (changed / "config.json").write_text("[" * 10**5)
+    assert folder_fingerprint(changed) != first
+
+
+def test_a_checkpoint_of_another_run_is_named_as_elsewhere(small_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(small_run.path.parent)
+    last = small_run.checkpoints[-1]
+    for name in (f"{small_run.path.name}:{last.label}", f"{small_run.path}:{last.stage}"):
+        assert Path(pretrained_path(PretrainedModel(path=name))).resolve() == last.path.resolve()
+        assert read_architecture(name, key="model.path")[0].model_type == "qwen3"
+    for folder in ("owner/name", str(last.path), "./a:b"):
+        (Path("a:b")).mkdir(exist_ok=True)
+        assert pretrained_path(PretrainedModel(path=folder)) == folder
+    with pytest.raises(CheckpointError, match=r"has no checkpoint 'nope'; it has sft"):
+        pretrained_path(PretrainedModel(path=f"{small_run.path}:nope"))
+    with pytest.raises(CheckpointError, match="there is no model none:sft: run directory none does not exist"):
+        pretrained_path(PretrainedModel(path="none:sft"))
 
 
 def test_a_manifest_stands_for_the_files(folder: Path, tmp_path: Path) -> None:

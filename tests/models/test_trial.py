@@ -11,7 +11,7 @@ import transformers as hf
 
 import swerve
 from swerve.artifacts.metrics import read_metrics
-from swerve.batch import completion_hidden, reads_packed_rows, token_batches
+from swerve.batch import completion_hidden, token_batches
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models import trial
 from swerve.models.head import model_head
@@ -21,6 +21,7 @@ from swerve.recipes import load_config as load_recipe
 from swerve.rollout.decoding_trial import check_architecture
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
+from swerve.train.packed_rows import reads_packed_rows
 from tests.builders import Notes, trained_run
 from tests.zoo.animal import GROUPED, HEADS, Animal
 from tests.zoo.folders import few_steps, save, write_recipe

@@ -228,11 +228,11 @@ def test_what_is_infinite_is_null(tiny: Any, tmp_path: Path, monkeypatch: pytest
         ({"prompts": ["a"]}, "must be equally many"),
         ({"prompts": ["a"], "completions": ["b", "c"]}, "must be equally many"),
         ({"prompts": [], "completions": []}, "must be equally many"),
-        ({"sequences": SEQUENCES, "every": 0}, "every must be at least 1, got 0"),
-        ({"sequences": SEQUENCES, "num_top_positions": 0}, "num_top_positions must be at least 1"),
+        ({"sequences": SEQUENCES, "every": 0}, "every must be an integer of at least 1, got 0"),
+        ({"sequences": SEQUENCES, "num_top_positions": 0}, "num_top_positions must be an integer of at least 1"),
         ({"sequences": SEQUENCES, "divergence": "entropy"}, "divergence 'entropy' is not allowed; use one of js"),
     ],
 )
 def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ConfigError, match=message):
         DivergenceCallback(**options)

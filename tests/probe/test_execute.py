@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,10 +35,10 @@ from swerve.probe.rollouts.population import probe_sequences
 from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
 from swerve.problems.addition import AdditionTask
-from swerve.progress import SilentProgress
+from swerve.progress import LineProgress, SilentProgress
 from swerve.prompts.encode import encode_prompts
 from swerve.world import World
-from tests.builders import LoadedSource
+from tests.builders import LoadedSource, Notes
 
 FAMILY = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=1.0, slip_rate=0.0))
 TOKENIZER = build_word_tokenizer(FAMILY.words)
@@ -382,6 +383,29 @@ def test_a_summary_is_reliable_from_the_least_number_of_rollouts_on(tmp_path: Pa
         return bool(run(plan(tmp_path, settings=settings)).reliable)
 
     assert (reliable(3), reliable(4)) == (True, False)
+
+
+def test_a_probe_that_makes_way_is_named_with_what_both_are_of(tmp_path: Path) -> None:
+    settings, notes = ProbeConfig(min_rollouts=2, noise_models=0, causal=CausalConfig(max_rollouts=0)), Notes()
+    run(plan(tmp_path, settings=settings))
+    fewer = COMPARED.model_copy(update={"num_problems": 5})
+    execute(plan(tmp_path, settings=settings, sequences=EVERY[:1], compared=fewer), progress=notes)
+    assert notes.notes[0] == (
+        f"the probe in {tmp_path / 'probe'} was of other settings, evaluations or versions and is replaced: 3 rollouts "
+        "from 8 problems, now 1 rollout from 5 problems"
+    )
+
+
+def test_the_causal_test_ends_at_its_total_where_units_have_prefixes_in_common(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("swerve.probe.causal.causal_tests._ROLLOUTS_PER_UNIT", 1)
+    twice = tuple(replace(EVERY[0], sequence_id=number) for number in range(2))
+    execute(plan(tmp_path, sequences=twice), progress=LineProgress(stream))
+    (done,) = (line for line in stream.getvalue().splitlines() if line.startswith("causal test:") and "done in" in line)
+    num, total = done.removeprefix("causal test: ").partition(",")[0].split("/")
+    assert num == total != "0"
 
 
 @pytest.mark.parametrize(

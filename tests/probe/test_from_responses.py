@@ -271,7 +271,7 @@ def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], 
     assert summary.causal is not None
     samples = tables(tmp_path / "out")[2]  # of all problems, not of those that were chosen
     assert {row["problem_id"] for row in samples} == {row["id"] for row in graded(2, "-")}
-    assert any("selected by the same samples that" in note for note in summary.notes)
+    assert any("chosen by the same samples that are read here" in note for note in summary.notes)
 
     from swerve.report.run_page import write_page
 

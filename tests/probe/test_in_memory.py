@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 import swerve.probe
 from swerve.artifacts.responses import Response
 from swerve.config.probe import SpikeConfig
-from swerve.errors import MismatchError
+from swerve.errors import CheckpointError, ConfigError, MismatchError
+from swerve.models.model_folder import load_tokenizer
 from swerve.probe import probe
 from swerve.probe.in_memory import unwrapped
 from swerve.probe.result import STATISTICS, ProbeResult
@@ -64,8 +65,8 @@ def test_statistics_are_those_of_the_models_own_logits(tiny: Any) -> None:
     assert found.sequence_ids.tolist() == [0] * 4 + [1] + [2] * 5
     assert found.positions.tolist() == [0, 1, 2, 3, 0, 0, 1, 2, 3, 4]
     assert found.token_ids.tolist() == ids.tolist()
-    assert found.tokens is not None
-    assert found.tokens[:2] == (tokenizer.decode([6]), f" {tokenizer.decode([7])}")
+    assert found.texts is not None
+    assert found.texts[:2] == (tokenizer.decode([6]), f" {tokenizer.decode([7])}")
     assert found.top is not None
     assert found.top_ref is not None
     assert found.top.ids.tolist() == p.topk(3).indices.tolist()
@@ -76,11 +77,11 @@ def test_the_package_is_the_function(tiny: Any) -> None:
     model, _ = tiny
     found = swerve.probe(model, perturbed(model, 0.1), SEQUENCES)
     assert isinstance(found, swerve.probe.ProbeResult)
-    assert (found.tokens, found.top, found.top_ref) == (None, None, None)
+    assert (found.texts, found.top, found.top_ref) == (None, None, None)
     same = swerve.probe(model, model, SEQUENCES)
     assert not same.js.any()
     assert not same.kl_forward.any()
-    assert repr(found).startswith("ProbeResult: checkpoint against reference, 10 tokens of 3 sequences\n")
+    assert repr(found).startswith("ProbeResult: checkpoint against reference, 10 tokens of 3 responses\n")
     with pytest.raises(AttributeError, match="nothing"):
         swerve.probe.nothing  # noqa: B018
 
@@ -89,13 +90,36 @@ def test_table_and_units(tiny: Any) -> None:
     model, tokenizer = tiny
     found = probe(model, perturbed(model, 0.1), SEQUENCES, tokenizer=tokenizer)
     table = found.table()
-    assert table.column_names == ["sequence_id", "position", "token_id", "token", *STATISTICS]
+    before = ["sequence_id", "problem_id", "position", "token", "context", "token_id", "checkpoint", "reference"]
+    assert table.column_names == [*before, *STATISTICS, "category"]
     assert table.num_rows == 10
     assert table.column("js").to_pylist() == found.js.tolist()
     assert table.schema.field("js").metadata == {b"unit": b"nats"}
     assert table.schema.field("logprob_ref").metadata == {b"unit": b"nats"}
     assert [table.schema.field(name).metadata for name in ("rank", "argmax_ref", "position")] == [None] * 3
     assert "token" not in probe(model, model, SEQUENCES).table().column_names
+
+
+def test_tokens_and_spikes_are_data_frames_with_words(tiny: Any) -> None:
+    pytest.importorskip("pandas")
+    model, tokenizer = tiny
+    found = probe(model, perturbed(model, 0.1), [("1 + 2 =", "3 ; 0"), ("1 + 2 =", "3")], tokenizer=tokenizer)
+    tokens = found.tokens
+    assert tokens.token.tolist() == ["3", " ;", " 0", "3"] == list(found.texts or ())
+    assert tokens.context.tolist() == ["", "3", "3 ;", ""]
+    assert tokens.category.tolist() == ["number", "punctuation", "number", "number"]
+    assert tokens.problem_id.tolist() == ["0", "0", "0", "1"]
+    assert {*tokens.checkpoint} == {"checkpoint"}
+    assert tokens.js.tolist() == found.js.tolist()
+    columns = ["sequence_id", "problem_id", "position", "token", "context", "token_id", "value", "threshold", "height"]
+    high = result([[0.0] * 12 + [0.5]])
+    words = {name: tuple(f"{name} {number}" for number in range(13)) for name in ("problem_id", "token", "context")}
+    (spike,) = dataclasses.replace(high, words=words).spikes.to_dict("records")
+    assert list(spike) == columns == list(found.spikes.columns)
+    assert (spike["position"], spike["context"], spike["value"]) == (12, "context 12", 0.5)
+    without = result([[0.0, 0.0]]).spikes
+    assert list(without.columns) == [name for name in columns if name not in words]
+    assert without.empty
 
 
 def test_data_frame(tiny: Any) -> None:
@@ -114,6 +138,7 @@ def result(js: list[list[float]]) -> ProbeResult:
     names = {field.name for field in dataclasses.fields(ProbeResult)}
     given: dict[str, Any] = {
         "statistics": {"js": values},
+        "words": {},
         "sequence_ids": np.repeat(np.arange(len(js), dtype=np.int32), lengths),
         "positions": np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
         "token_ids": np.arange(100, 100 + len(values), dtype=np.int32),
@@ -124,25 +149,29 @@ def result(js: list[list[float]]) -> ProbeResult:
 def test_spikes() -> None:
     found = result([[0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0], [0.0, 0.25, 0.0, 0.0, 0.0, 0.375]])
     settings = SpikeConfig(threshold=0.25)
-    assert found.spikes("absolute", settings=settings) == [
+    assert found.find_spikes("absolute", settings=settings) == [
         {"sequence_id": 0, "position": 3, "token_id": 103, "value": 0.5, "threshold": 0.25, "height": 1},
         {"sequence_id": 1, "position": 5, "token_id": 112, "value": 0.375, "threshold": 0.25, "height": 1},
     ]
     places = [
-        (one["sequence_id"], one["position"], one["height"]) for one in found.spikes(settings=SpikeConfig(num_sd=0.5))
+        (one["sequence_id"], one["position"], one["height"])
+        for one in found.find_spikes(settings=SpikeConfig(num_sd=0.5))
     ]
     assert places == [(0, 3, 1), (1, 1, 2), (1, 5, 1)]
-    assert [one["value"] for one in found.spikes("percentile", settings=SpikeConfig(percentile=90))] == [0.5, 0.375]
-    with pytest.raises(ValueError, match="null"):
-        found.spikes("calibrated")
+    assert [one["value"] for one in found.find_spikes("percentile", settings=SpikeConfig(percentile=90))] == [
+        0.5,
+        0.375,
+    ]
+    with pytest.raises(ConfigError, match="null"):
+        found.find_spikes("calibrated")
     null = np.full(1000, 0.01)
-    assert [one["position"] for one in found.spikes("calibrated", null=null)] == [3, 1, 5]
+    assert [one["position"] for one in found.find_spikes("calibrated", null=null)] == [3, 1, 5]
     with pytest.raises(
-        ValueError, match="unknown method 'peak'; use one of zscore, percentile, adaptive, absolute, cal"
+        ConfigError, match="unknown method 'peak'; use one of zscore, percentile, adaptive, absolute, cal"
     ):
-        found.spikes("peak")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="unknown statistic 'jsd'"):
-        found.spikes(divergence="jsd")  # type: ignore[arg-type]
+        found.find_spikes("peak")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="unknown statistic 'jsd'"):
+        found.find_spikes(divergence="jsd")  # type: ignore[arg-type]
 
 
 def test_models_are_left_as_they_were(tiny: Any) -> None:
@@ -202,6 +231,17 @@ def test_wrappers_are_looked_through(tiny: Any) -> None:
         unwrapped(torch.nn.Linear(1, 1))
 
 
+def test_a_folder_without_a_tokenizer_gives_none(tiny: Any, tmp_path: Path) -> None:
+    """As a trainer leaves it that saved the weights alone; transformers would make an empty tokenizer of it."""
+    model, _ = tiny
+    model.save_pretrained(tmp_path)
+    assert swerve.probe(type(model).from_pretrained(tmp_path), model, [([4, 1, 2], [3, 5])]).words == {
+        "problem_id": ("response 0", "response 0")
+    }
+    with pytest.raises(CheckpointError, match="has no tokenizer; copy its files there"):
+        load_tokenizer(tmp_path)
+
+
 def test_data_parallel_is_looked_through(tiny: Any, tmp_path: Path) -> None:
     model, _ = tiny
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
@@ -222,12 +262,12 @@ def test_wrong_input(tiny: Any) -> None:
         (f"sequence 0 has the token id {len(tokenizer)}; reference has ids 0 to", [([1], [len(tokenizer)])], {}),
         (f"sequence 1 has {limit + 1} tokens, prompt and completion; reference has {limit} positions", longer, {}),
         ("sequence 0 has the token id -1", [([-1], [2])], {}),
-        ("top_k must be at least 0, got -1", SEQUENCES, {"top_k": -1}),
-        ("tokens_per_batch must be at least 1, got 0", SEQUENCES, {"tokens_per_batch": 0}),
-        ("tokens_per_chunk must be at least 1, got 0", SEQUENCES, {"tokens_per_chunk": 0}),
+        ("top_k must be an integer of at least 0, got -1", SEQUENCES, {"top_k": -1}),
+        ("tokens_per_batch must be an integer of at least 1, got 0", SEQUENCES, {"tokens_per_batch": 0}),
+        ("tokens_per_chunk must be an integer of at least 1, got 0", SEQUENCES, {"tokens_per_chunk": 0}),
     ]
     for message, sequences, options in cases:
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ConfigError, match=message):
             probe(model, model, sequences, **options)  # type: ignore[arg-type]
 
 
@@ -266,8 +306,8 @@ def test_of_a_response_of_several_turns_only_sampled_tokens_are_compared(tiny: A
     found, whole = (probe(reference, model, [given], tokenizer=tokenizer) for given in (turns, SEQUENCES[2]))
     assert (found.positions.tolist(), found.token_ids.tolist()) == ([0, 1, 4], [4, 5, 8])
     assert found.js == pytest.approx(whole.js[[0, 1, 4]], rel=1e-4)
-    assert found.tokens is not None
-    assert whole.tokens is not None
-    assert found.tokens == tuple(whole.tokens[place] for place in (0, 1, 4))
-    spikes = found.spikes("absolute", settings=SpikeConfig(threshold=1e-9, min_distance=1))
+    assert found.texts is not None
+    assert whole.texts is not None
+    assert found.texts == tuple(whole.texts[place] for place in (0, 1, 4))
+    spikes = found.find_spikes("absolute", settings=SpikeConfig(threshold=1e-9, min_distance=1))
     assert [spike["position"] for spike in spikes] == [0, 1, 4]

@@ -91,7 +91,7 @@ def test_a_wrong_word_within_a_labelled_step_is_found_by_step(models: dict[str, 
     assert summary.recovery is None
     assert (summary.claim("auc", "first_wrong"), summary.claim("top", "first_wrong")) == (None, None)
     assert not summary.knows_no_wrong_step
-    assert not any("no step known to be wrong" in note for note in summary.notes)
+    assert not any("no wrong step is marked" in note for note in summary.notes)
 
     # The step is the unit: of five one is wrong.
     area, top = (summary.claim(figure, "first_wrong_sentence") for figure in ("auc", "top"))
@@ -122,6 +122,9 @@ def test_a_wrong_word_within_a_labelled_step_is_found_by_step(models: dict[str, 
     assert "150 sentences in all" in said
     assert "is in it in 100.0%" in said
     assert "first wrong token" not in said
+    for sentence in all_findings(inputs)["Wrong steps"]:
+        assert sentence.evidence is not None, sentence
+        assert sentence.evidence.missing_in(sentence) == []
     titles = [verdict.title for verdict in verdicts(inputs)]
     place = "in 30 of 30 wrong answers `rl` changed a token of the first wrong sentence most."
     assert f"The change points at the mistakes: {place}" in titles

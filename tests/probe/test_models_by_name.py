@@ -20,7 +20,7 @@ from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import data_frame
 from swerve.errors import CheckpointError, ConfigError, MismatchError, MissingExtraError
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.rollouts.given import given_sequences, token_texts
+from swerve.probe.rollouts.given import given_sequences, token_pieces
 from swerve.types import Problem
 
 # The ids of "<bos> 1 + 2 =" and of "3 ; 0".
@@ -46,6 +46,9 @@ def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
     return {name: str(folder / name) for name in ("before", "after", "alien")}
 
 
+CONVERSATION = [{"role": "user", "content": "1 + 2 ="}, {"role": "assistant", "content": "3 ; 0"}]
+
+
 @pytest.mark.parametrize(
     ("responses", "expected"),
     [
@@ -55,7 +58,12 @@ def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
         ([([{"role": "user", "content": "1 + 2 ="}], "3 ; 0")], [(PROMPT, COMPLETION)]),
         ("1 + 2 = 3 ; 0", [(PROMPT[:1], PROMPT[1:] + COMPLETION)]),
         (["1 + 2 ="], [(PROMPT[:1], PROMPT[1:])]),
+        ([CONVERSATION], [(PROMPT, COMPLETION)]),
+        (CONVERSATION, [(PROMPT, COMPLETION)]),
+        ([(CONVERSATION[:1], CONVERSATION[1:])], [(PROMPT, COMPLETION)]),
+        ([{"prompt": CONVERSATION[:1], "completion": CONVERSATION[1:]}], [(PROMPT, COMPLETION)]),
         ([([1, 5], [6]), ("1 + 2 =", "3 ; 0")], [((1, 5), (6,)), (PROMPT, COMPLETION)]),
+        ([[[1, 5], np.array([6])]], [((1, 5), (6,))]),
         (
             [
                 Response(
@@ -67,7 +75,21 @@ def folders(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
             [(PROMPT, COMPLETION)],
         ),
     ],
-    ids=["pairs", "pair", "mappings", "messages", "text", "texts", "mixed", "records"],
+    ids=[
+        "pairs",
+        "pair",
+        "mappings",
+        "messages",
+        "text",
+        "texts",
+        "conversations",
+        "conversation",
+        "halves",
+        "trl",
+        "mixed",
+        "array",
+        "records",
+    ],
 )
 def test_responses_in_every_form(tiny: Any, responses: Any, expected: list[Any]) -> None:
     found = given_sequences(responses, tiny[1])
@@ -119,6 +141,16 @@ def test_one_record_is_one_response(tiny: Any, record: Any) -> None:
         ({"prompt": 1}.keys(), "of type dict_keys; give a list"),
         ((text for text in SAID), "of type generator; give a list"),
         (7, "the responses are 7, of type int; give a list"),
+        (
+            [[1, 2], [3]],
+            r"response 0 is \[1, 2\], of type list; give a text, a pair .* of token ids such as \(\[1, 2\], \[3\]\)",
+        ),
+        ([[["1", "2"], [3]]], "response 0 is .*; give a text, a pair"),
+        ([[[True], [False]]], "response 0 is .*; give a text, a pair"),
+        ([("1 + 2 =", None)], "response 0 is .*; give a text, a pair"),
+        ([(5, "3 ; 0")], "response 0 is .*; give a text, a pair"),
+        ([({"role": "user"}, "3 ; 0")], "response 0 is .*; give a text, a pair"),
+        ([[{"role": "user", "content": "1 + 2 ="}, "3 ; 0"], []], "response 0 is .*; give a text, a pair"),
     ],
 )
 def test_what_is_no_list_of_responses_is_refused(tiny: Any, given: Any, said: str) -> None:
@@ -135,7 +167,7 @@ def test_a_file_of_responses(tiny: Any, tmp_path: Path) -> None:
 
 
 def test_wrong_responses(tiny: Any) -> None:
-    with pytest.raises(ConfigError, match="response 1 is 3; give a text, a pair"):
+    with pytest.raises(ConfigError, match="response 1 is 3, of type int; give a text, a pair"):
         given_sequences(["1 + 2", 3], tiny[1])
     with pytest.raises(ConfigError, match="response 0: a text needs two tokens"):
         given_sequences([""], tiny[1])
@@ -144,13 +176,13 @@ def test_wrong_responses(tiny: Any) -> None:
 
 
 def test_the_texts_of_tokens_make_the_text(tiny: Any) -> None:
-    assert token_texts(tiny[1], [*COMPLETION, tiny[1].eos_token_id]) == ["3", " ;", " 0", "<eos>"]
+    assert token_pieces(tiny[1], [*COMPLETION, tiny[1].eos_token_id])[2] == ["3", " ;", " 0", "<eos>"]
 
 
 def test_models_by_folder_and_in_memory_agree(tiny: Any, folders: dict[str, str]) -> None:
     pairs = [("1 + 2 =", "3 ; 0"), ("2 + 2 =", "3")]
     result = swerve.probe(folders["before"], folders["after"], pairs)
-    assert (result.reference, result.checkpoint, result.tokens) == ("before", "after", ("3", " ;", " 0", "3"))
+    assert (result.reference, result.checkpoint, result.texts) == ("before", "after", ("3", " ;", " 0", "3"))
     assert result.js.min() > 0
     mixed = swerve.probe(tiny[0], folders["after"], pairs, tokenizer=tiny[1])
     assert mixed.js == pytest.approx(result.js, abs=1e-9)
@@ -175,8 +207,8 @@ def test_wrong_models(folders: dict[str, str]) -> None:
         swerve.probe(folders["before"], "no/such/folder/here", ["1 + 2"])
     with pytest.raises(ConfigError, match="give swerve.probe\\(run\\), or swerve.probe\\(reference, checkpoint"):
         swerve.probe(folders["before"], folders["after"])
-    with pytest.raises(ConfigError, match="seed: only the settings of a run can be changed"):
-        swerve.probe(folders["before"], folders["after"], ["1 + 2"], seed=3)
+    with pytest.raises(ConfigError, match="there is no keyword 'sed'; did you mean 'seed'"):
+        swerve.probe(folders["before"], folders["after"], ["1 + 2"], sed=3)
 
 
 def test_a_data_frame_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

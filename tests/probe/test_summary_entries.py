@@ -252,13 +252,15 @@ def notes(settings: ProbeConfig = SETTINGS, **changes: Any) -> list[str]:
 
 
 def test_notes_say_what_the_figures_call_for() -> None:
-    selection = "problems were selected by the same greedy completions that are described here"
+    selection = "the problems were chosen by the same greedy completions that are read here"
     first, second = notes()
     assert first == "the mean js of rl-1 is within 10 times the rounding noise: its spikes are noise"
     assert second.startswith(selection)
     few, marks, *_ = notes(num_rollouts=2, spikes=(SpikeHits.model_construct(num_rollouts=1),))
     assert few == ("only 2 rollouts, fewer than the 3 asked for by probe.min_rollouts: the metrics are not reliable")
-    assert marks == "1 of 2 rollouts have no step known to be wrong"
+    assert marks == (
+        "no wrong step is marked in 1 of 2 rollouts: at which token a wrong one of them goes wrong is not known"
+    )
     same = {"spike": 1.0, "matched": 0.5, "random": 0.96}
     selections = [
         SwapSelection.model_construct(selection=name, share_same_token=one, num_different=3)
@@ -266,11 +268,11 @@ def test_notes_say_what_the_figures_call_for() -> None:
     ]
     control = Swaps.model_construct(selections=selections)
     assert notes(causal=control)[1] == (
-        "at 96% of the random control positions rl-2 chooses the token of dpo-8, so the control says that nothing "
-        "changed there, not what another token would do"
+        "the random control positions say little about forcing a token: at 96% of them rl-2 chooses the same token as "
+        "dpo-8, so that nothing was replaced"
     )
     assert notes(reselected=Estimate(mean=0.7, low=0.66, high=0.74))[-1].endswith(
-        "of those selected, another draw of sampled completions would select 70.0% (66.0 to 74.0) again"
+        "for new problems: judged by other samples, 70.0% (66.0 to 74.0) of them would be chosen again"
     )
     assert not any(note.startswith(selection) for note in notes(selection="split"))
     empty = notes(num_rollouts=0, spikes=(), noise_floor=None, divergences=())

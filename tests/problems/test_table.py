@@ -52,6 +52,18 @@ def test_a_row_with_names_of_its_own() -> None:
     assert problem.metadata == {"question": "unused"}
 
 
+def test_a_row_names_its_own_grader() -> None:
+    row = {"question": "1 2 =", "answer": "1 3 0 0", "grader": "exact"}
+    assert (read({}, **row).grader, read({}, **row).metadata) == ("exact", {})
+    assert (read({"grader": "math"}, **row).grader, read({"grader": "math"}, **row).metadata["grader"]) == (
+        "math",
+        "exact",
+    )
+    assert read({}, **{**row, "grader": None}).grader == "math"
+    with pytest.raises(ArtifactError, match="has the grader python: what a record names is not run"):
+        read({}, **{**row, "grader": "python"})
+
+
 def test_a_missing_field_is_explained() -> None:
     expected = (
         "f.jsonl, line 7 has no field 'question'; it has qestion, answer; did you mean 'qestion'.; task.fields says"

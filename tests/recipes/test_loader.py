@@ -151,7 +151,7 @@ def test_values_and_defaults(recipe: Path) -> None:
         ("task: addition\n", "", "recipe.yaml: missing required key 'task'"),
         ("    steps: 20\n", "", "recipe.yaml:12: missing required key 'stages.polish.steps'"),
         ("[5, 20]", "[5, x]", "recipe.yaml:16: 'stages.polish.checkpoints.1' must be an integer, got 'x'"),
-        ("[5, 20]", "5", "recipe.yaml:16: 'stages.polish.checkpoints' must be a list, got 5"),
+        ("[5, 20]", "5", "recipe.yaml:16: 'stages.polish.checkpoints' must be a list, got 5; write checkpoints=[5]"),
         ("    name: polish\n", "    name: sft\n", "recipe.yaml: stages need different names; give 'name' to ['sft']"),
         (
             "hidden_size: 32",
@@ -197,6 +197,11 @@ def test_error_lines(recipe: Path, old: str, new: str, message: str) -> None:
         ),
         ("stages.2.steps=1", "override 'stages.2.steps=1': 'stages' has no item '2'; it has sft, polish"),
         ("sed=1", "override 'sed=1': unknown key 'sed'; did you mean 'seed'?"),
+        (
+            "stages.polish.kl={kind: none, coef: 1}",
+            "override 'stages.polish.kl={kind: none, coef: 1}': unknown key 'stages.polish.kl.coef': it belongs to "
+            "stages.polish.kl.kind='reward' or 'loss' or 'custom', here it is 'none'; set stages.polish.kl.kind, too",
+        ),
         ("seed=x", "override 'seed=x': 'seed' must be an integer, got 'x'"),
         ("seed", "override 'seed': must have the form KEY=VALUE, such as seed=1 or stages.rl.steps=40"),
         ("a..b=1", "override 'a..b=1': must have the form KEY=VALUE, such as seed=1 or stages.rl.steps=40"),

@@ -15,6 +15,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
 from swerve.errors import SwerveError
 from swerve.eval.heldout import evaluate_run
+from swerve.plan.training import predicted_memory
 from swerve.probe.recipe import ProbeRecipe
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config, recipe_text, shipped_recipes
@@ -22,7 +23,6 @@ from swerve.recipes.files import RecipeUse
 from swerve.recipes.layers import read_layers
 from swerve.recipes.loader import load_document
 from swerve.train.loop import train_run
-from swerve.train.memory import predicted_memory
 from tests.cases import each
 
 

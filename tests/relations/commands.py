@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shutil
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 from typer.main import get_command
 
+import swerve
 from swerve.cli import main
 from swerve.cli.app import app
 from swerve.config.models import TinyModel
+from swerve.errors import SwerveError
 from swerve.models.tiny import build_tiny_model, learn_tokenizer
 from tests.relations.tables import Rows, encoded, made_problems, made_rows
 
@@ -47,6 +50,7 @@ COMMANDS = {
         "eval --rows base={a} --rows rl={b} --data {problems} --baseline base --out {out}/eval",
         ("rows.0.accuracy.mean", "rows.1.accuracy.mean"),
     ),
+    "swerve.compare": Command("swerve.compare {a} {b}", ("rows.0.accuracy.mean", "rows.1.accuracy.mean")),
     "data behaviours": Command("data behaviours {a} {b}", ("labels.0.accuracy.mean", "labels.1.accuracy.mean")),
     "grade": Command("grade {a} --task math --out {out}/told.jsonl", ("right.mean",), "told.jsonl", _VERDICTS),
     "data import": Command("data import {a} --out {out}/told.parquet", ("num_responses",), "told.parquet", _TEXTS),
@@ -74,7 +78,7 @@ COMMANDS = {
 OTHERS = (
     *("demo", "sample", "study", "serve", "export", "view", "runs", "recipes show", "config show", "config check"),
     *("config schema", "data list", "data show", "data write"),
-    *("report", "bench estimators"),  # which take tables that swerve wrote, and no others
+    *("report", "replay", "bench estimators"),  # which take tables that swerve wrote, and no others
 )
 """Commands that read no tables of responses."""
 
@@ -82,7 +86,7 @@ _BATCH = 240
 """Rows of the training step: whole passes over 4, 5, 8, 10, 40 or 48 responses, so that all count alike."""
 _UNLIKE = (
     *("path", "out", "file", "source", "provenance", "inputs", "contents", "sha256", "run", "place", "extra", "notes"),
-    *("tables", "columns", "format", "made", "by_problem"),
+    *("tables", "columns", "format", "made", "by_problem", "answers_by_problem", "problem"),
 )
 """Keys of what names the files, their lines, their ids or the command."""
 _UNSAID = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
@@ -204,11 +208,25 @@ def called(words: Sequence[str]) -> tuple[Any, str, str, list[str]]:
         warned = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         try:
-            main(words)
+            if words[0] == "swerve.compare":
+                _compare(*words[1:3])
+            else:
+                main(words)
         except SystemExit as end:
             status = end.code
     seen = [f"{one.category.__name__}: {one.message}" for one in warned if not issubclass(one.category, _UNSAID)]
     return status, stdout.getvalue(), stderr.getvalue(), seen
+
+
+def _compare(*paths: str) -> None:
+    """Do in Python what no command does; its result and errors are printed as those of commands are."""
+    try:
+        compared = swerve.compare(dict(zip(("base", "rl"), paths, strict=True)))
+    except SwerveError as error:
+        print(f"swerve: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    print(compared, file=sys.stderr)
+    print(compared.model_dump_json())
 
 
 def _rows_of(path: Path, columns: Sequence[str]) -> Rows:

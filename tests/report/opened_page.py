@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from typing import Any
 
 OPENED = "() => performance.getEntriesByName('loaded').length > 0"
+
+
+def opened_data(text: str) -> dict[str, Any]:
+    """Return what a page has for what is opened in it, from the text of its file."""
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    opened: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(data["opened"])))
+    return opened
+
+
+def with_opened_data(text: str, opened: dict[str, Any]) -> str:
+    """Return the text of a page with other data for what is opened in it."""
+    packed = base64.b64encode(gzip.compress(json.dumps(opened).encode())).decode()
+    head, _, rest = text.partition('"opened":"')
+    return f'{head}"opened":"{packed}"{rest.partition(chr(34))[2]}'
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait for a condition; a policy without eval does not let playwright do it."""
+    for _ in range(1500):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError(condition)
 
 
 class Opened:
@@ -22,12 +48,7 @@ class Opened:
         self.until(OPENED)
 
     def until(self, condition: str) -> None:
-        """Wait for a condition; a policy without eval does not let playwright do it."""
-        for _ in range(1500):
-            if self.page.evaluate(condition):
-                return
-            self.page.wait_for_timeout(20)
-        raise AssertionError(condition)
+        until(self.page, condition)
 
     def opens(self, number: int) -> None:
         """Wait until the list's reader shows a rollout."""

@@ -168,10 +168,10 @@ def test_the_list_is_sorted_by_click_and_by_keyboard(opened: Opened, index: Any)
 
     peaks = sorted(entry["peak"] for entry in index["rollouts"])
     opened.page.locator("#list th", has_text="Peak").locator("button").click()
-    assert [float(text) for text in column("peak")] == pytest.approx(peaks[::-1], rel=0.01)
+    assert [float(text) for text in column("peak")] == pytest.approx(peaks[::-1], rel=0.055)  # two digits
     opened.page.keyboard.press("Enter")
     assert sorted_by() == [("Peak", "ascending")]
-    assert [float(text) for text in column("peak")] == pytest.approx(peaks, rel=0.01)
+    assert [float(text) for text in column("peak")] == pytest.approx(peaks, rel=0.055)
 
     # The arrow keys choose rows, Enter goes into the reader.
     opened.page.locator("#list").focus()
@@ -196,10 +196,18 @@ def test_the_list_is_searched_and_filtered(opened: Opened, index: Any) -> None:
     opened.page.locator("#population").select_option("1")
     assert opened.text("#count") == "2 of 14"
     assert opened.text("#population-note") == "Completions of dpo-8."
-    opened.page.locator("#outcome").select_option(label="Wrong answer (12)")
+
+    # Beside each choice stands how many it would leave, with what else is chosen.
+    assert "Right answer (2)" in opened.page.locator("#outcome option").all_inner_texts()
+    opened.page.locator("#outcome").select_option(label="Wrong answer (0)")
     assert opened.text("#count") == "0 of 14"
+    assert opened.page.locator("#population option").all_inner_texts()[1:] == [
+        "dpo-8 wrong, rl-80 right (12)",
+        "dpo-8 right (0)",
+    ]
     opened.page.locator("#population").select_option("")
     assert opened.text("#count") == "12 of 14"
+    assert "Wrong answer (12)" in opened.page.locator("#outcome option").all_inner_texts()
     assert opened.page.locator("#rows .answer s").count() == 12
 
 
@@ -271,7 +279,7 @@ def test_a_link_opens_rollout_checkpoint_and_token(browser: Any, report: Path, o
     opened.page.keyboard.press("]")
     opened.page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     opened.page.locator("#copy").click()
-    opened.until("() => document.getElementById('copy').textContent === 'Copied'")
+    opened.until("() => document.getElementById('copy').textContent === 'Copied: rollout 5'")
     address = opened.page.evaluate("location.href")
     assert address == f"{report.as_uri()}#r=5&c=rl-30&t=8"
 
@@ -471,6 +479,19 @@ def test_tables_sort_by_number_and_what_was_not_measured_comes_last(opened: Open
     assert opened.page.evaluate(TABLE, False) == ["1,200", "+1.5", "1.23e-7", "\u22122", "not"]
 
 
+EMPTY = """(isListed) => {
+  const rows = element("div", { class: "rows" }, ...(isListed ? [element("table", {})] : []));
+  rows.dataset.id = "mine";
+  const others = [...document.querySelectorAll(".rows")];
+  others.forEach((each) => each.classList.remove("rows"));
+  document.body.append(rows);
+  startSaving({ mine: "a,b" });
+  rows.remove();
+  others.forEach((each) => each.classList.add("rows"));
+  return rows.querySelectorAll(".save button").length;
+}"""
+
+
 def test_plots_and_tables_are_saved(opened: Opened) -> None:
     saved = {}
     rows = opened.page.locator(".verdict.rows").first
@@ -486,6 +507,33 @@ def test_plots_and_tables_are_saved(opened: Opened) -> None:
     assert b"var(" not in svg
     assert (png[:8], int.from_bytes(png[16:20], "big")) == (b"\x89PNG\r\n\x1a\n", 1920)
     assert csv.decode() == opened.page.evaluate("(id) => pageData.csv[id]", id)
+
+
+PRINTED = """(names) => {
+  const list = document.getElementById("list");
+  list.style.height = "130px";
+  list.scrollTop = 86;
+  return names.map((name) => (dispatchEvent(new Event(name)), list.scrollTop));
+}"""
+
+
+def test_the_top_of_the_list_is_printed_with_its_headings(opened: Opened) -> None:
+    assert opened.page.evaluate(PRINTED, ["beforeprint", "afterprint"]) == [0, 86]
+
+
+def test_the_list_begins_with_a_whole_row_where_it_shows_the_chosen_one(opened: Opened) -> None:
+    opened.page.evaluate("document.getElementById('list').style.height = '150px'")
+    opened.page.locator("#list").focus()
+    for _ in range(8):
+        opened.page.keyboard.press("j")
+    top = opened.page.evaluate("document.getElementById('list').scrollTop")
+    assert top > 0
+    assert top % 43 == 0
+
+
+def test_numbers_that_are_neither_drawn_nor_listed_have_no_button_without_a_figure(opened: Opened) -> None:
+    assert opened.page.evaluate(EMPTY, False) == 0
+    assert opened.page.evaluate(EMPTY, True) == 1
 
 
 def test_a_page_without_rollouts_is_shared_too(browser: Any, tmp_path: Path) -> None:

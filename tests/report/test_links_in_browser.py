@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,14 @@ def copied(page: Opened) -> str:
         "{ configurable: true, value: { writeText: async (text) => { window.copied = text; } } })"
     )
     page.page.locator("#copy").click()
-    page.until("() => document.getElementById('copy').textContent === 'Copied'")
+    page.until("() => document.getElementById('copy').textContent.startsWith('Copied')")
     return str(page.page.evaluate("copied"))
 
 
 def test_a_copied_link_shows_the_page_as_it_was(browser: Any, report: Path, opened: Opened) -> None:
     page = opened.page
     page.locator("#find").fill("4")
-    page.locator("#outcome").select_option(label=page.locator("#outcome option").nth(1).inner_text())
+    page.locator("#outcome").select_option(index=1)  # its text changes while responses are searched
     page.locator("#heads button", has_text="Length").click()
     page.locator("#accuracy details.evidence > summary").click()
     page.locator("#how-often-is-it-right > summary").click()
@@ -44,11 +45,14 @@ def test_a_copied_link_shows_the_page_as_it_was(browser: Any, report: Path, open
     opened.opens(2)
     page.locator("#panel .divergence").select_option("kl_forward")
     text = copied(opened)
-    assert text.startswith("swerve report “demo-$x$<b>, ")
-    assert "rollout 2 (" in text
+    assert re.match(r"swerve report “demo-\$x\$<b>, 20\d\d-\d\d-\d\d” \(swerve \d+\.\d+\.\d+\): ", text)
+    assert f": {page.locator('h1').evaluate('e => e.firstChild.data')}" in text
+    assert "right, answering greedily on 400 held-out problems" in text  # without what words of it mean
+    assert "Rollout 2 (" in text
     assert "checkpoint rl-20, token 3 “" in text
+    assert "Listed are those with “4”, “Right answer”. index.html#r=2&" in text
     assert "file:" not in text
-    address = text[text.index("#") :]
+    address = text[text.index("#r=") :]
 
     other = Opened(browser, report.as_uri() + address)
     other.opens(2)
@@ -60,6 +64,17 @@ def test_a_copied_link_shows_the_page_as_it_was(browser: Any, report: Path, open
     assert other.page.locator("#accuracy details.evidence").get_attribute("open") is not None
     assert other.page.locator("#how-often-is-it-right").get_attribute("open") is not None
     other.close(report.as_uri())
+
+
+def test_what_is_copied_of_an_untouched_page_is_the_rollout_that_panel_and_first_screen_show(opened: Opened) -> None:
+    hero = opened.page.evaluate("pageData.rollouts.hero")
+    assert opened.text("#which") == f"Rollout {hero}"
+    assert opened.text("#hero .why").startswith(f"Rollout {hero}: of ")
+    assert opened.pinned("hero") == opened.pinned()
+    text = copied(opened)
+    assert f"Rollout {hero} (" in text
+    assert opened.text("#copy") == f"Copied: rollout {hero}"
+    assert f"#r={hero}&" in text
 
 
 def test_a_verdict_has_an_address(browser: Any, report: Path) -> None:
@@ -107,6 +122,34 @@ def test_of_many_rows_it_is_told_which_are_there(browser: Any, tmp_path: Path) -
     rows.first.wait_for()
     assert rows.count() == 200
     assert opened.locator("#many .held-rows").inner_text() == (
-        "Here are the first 200 of 16,000 rows; the CSV has the first 8,000; the lines below make all."
+        "Here are 200 of 16,000 rows; the CSV has the first 8,000, which the headings sort; the lines below make all."
     )
+    # The heading sorts all rows of the page, not only those that are shown.
+    opened.locator("#many th button", has_text="value").click()
+    assert rows.first.inner_text().split() == ["7999", "7999"]
+    assert rows.count() == 200
     opened.close()
+
+
+def test_tables_are_sorted_by_keyboard_and_a_link_keeps_it(browser: Any, report: Path, opened: Opened) -> None:
+    page = opened.page
+    page.locator("#place details.evidence > summary").click()
+    heading = page.locator("#place .table-of-rows th", has_text="token").first
+    heading.locator("button").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    shown = page.locator("#place .table-of-rows tbody tr td:nth-child(3)").all_inner_texts()
+    numbers = [int(text) for text in shown if text.isdecimal()]
+    assert numbers == sorted(numbers)
+    assert len({*numbers}) > 1
+    page.locator("#how-often-is-it-right > summary").click()
+    page.locator("#how-often-is-it-right thead button").nth(1).click()
+    own = page.locator("#how-often-is-it-right table").first.inner_text()
+    text = copied(opened)
+
+    other = Opened(browser, report.as_uri() + text[text.index("#r=") :])
+    assert other.page.locator("#place .table-of-rows [aria-sort=ascending]").inner_text() == "token"
+    assert other.page.locator("#place .table-of-rows tbody tr td:nth-child(3)").all_inner_texts() == shown
+    assert other.page.locator("#how-often-is-it-right table").first.inner_text() == own
+    other.close(report.as_uri())

@@ -23,7 +23,9 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import ReportConfig
 from swerve.errors import ArtifactError
 from swerve.estimates import false_by_chance
-from swerve.report.page import json_block, render
+from swerve.report.evidence import Evidence
+from swerve.report.page import Page as ReportPage
+from swerve.report.page import Verdict, json_block, render
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.run_page import all_findings, run_page, write_page
 
@@ -196,7 +198,7 @@ def test_without_a_probe_the_page_says_what_was_evaluated(synthetic: Any, tmp_pa
 def test_without_evaluations_the_page_says_how_far_it_went(synthetic: Any, tmp_path: Path) -> None:
     run = synthetic.write_synthetic_run(tmp_path / "run", evaluation=False, num_rollouts=2)
     page = Page(rendered(read_inputs(run), title="A title"))
-    assert "rl-80 writes almost what dpo-8 writes: 0.0" in page.text
+    assert "rl-80 writes almost what dpo-8 writes: their predictions lie 0.0" in page.text
     assert "A title" in page.text
     # Without evaluations the global steps are unknown; those of the labels remain.
     assert "step of the stage" in page.text
@@ -246,7 +248,7 @@ def test_a_data_block_keeps_its_value_and_cannot_end_its_element(value: Any) -> 
 
 def test_the_page_says_once_how_many_intervals_are_false_by_chance(report: Path, inputs: ReportInputs) -> None:
     assert inputs.summary is not None
-    told = false_by_chance(num_intervals(*inputs.evaluations, inputs.summary), 0.95)
+    told = false_by_chance(num_intervals(*inputs.evaluations, inputs.summary), 0.95).partition(". ")[0]
     assert report.read_text(encoding="utf-8").count(told) == 1
 
 
@@ -254,3 +256,22 @@ def test_an_interval_that_is_repeated_counts_once() -> None:
     mean = {"mean": 0.5, "low": 0.4, "high": 0.6}
     greedy = Scores(num_problems=3, accuracy=mean, mean_reward=mean, num_tokens={**mean, "high": 0.7})
     assert (num_intervals(greedy), num_intervals(greedy, greedy), num_intervals()) == (2, 2, 0)
+
+
+def test_what_is_written_of_files_names_no_folder_and_code_is_code() -> None:
+    rows = Evidence(id="a", table="/home/me/runs/a/eval.parquet", columns={"n": [1]}, filter="answers of `rl-80`")
+    text = render(
+        ReportPage(
+            title="t",
+            sentence="s",
+            lead="Read from /home/me/data/b.jsonl.",
+            caution="3 of 9 verdicts recorded in /home/me/data/b.jsonl differ from the grader's",
+            provenance="swerve report /home/me/runs/a",
+            verdicts=(Verdict(title="v", evidence=rows),),
+        )
+    )
+    assert "/home" not in text
+    seen = Page(text).text
+    assert "3 of 9 verdicts recorded in b.jsonl differ" in seen
+    assert "From eval.parquet: answers of rl-80; n = 1." in seen
+    assert "swerve report a." in seen

@@ -19,6 +19,7 @@ from swerve.config.recipe import ReportConfig
 from swerve.report.page import render
 from swerve.report.study import study_page
 from tests.claim.test_evidence import write as write_answers
+from tests.report.opened_page import until
 from tests.report.test_samples import answers, page_of
 from tests.report.test_study_sentences import ALIKE, HIGHER, planted
 
@@ -34,6 +35,8 @@ def _study(right: dict[str, tuple[int, ...]], *, by_problem: bool = True) -> str
     num = max(map(len, right.values()))
     others = {name: {variant: each[:num] for variant, each in own.items()} for name, own in _OTHERS.items()}
     study = planted(right, by_problem=by_problem, **others)
+    if len(right) > num:  # runs that no study has made
+        study = study.model_copy(update={"recipe": ""})
     return render(study_page(study, options=ReportConfig(), folder=Path("studies/mine")))
 
 
@@ -65,6 +68,10 @@ PAGES: dict[tuple[str, str], Callable[[pytest.FixtureRequest, Path], str]] = {
 }
 
 
+# Rows are made after their fold has opened.
+MADE = "() => [...document.querySelectorAll('details.evidence .table-of-rows')].every((one) => one.childElementCount)"
+
+
 @pytest.fixture(scope="module", params=PAGES, ids=" of ".join)
 def page(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A page with everything on it opened."""
@@ -76,7 +83,7 @@ def page(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(path.as_uri())
     page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    page.wait_for_timeout(300)  # rows are made as their fold opens
+    until(page, MADE)
     page.kind = request.param[0]
     yield page
     assert complaints == []
@@ -122,6 +129,16 @@ def test_a_page_says_where_it_is_from(page: Any) -> None:
     assert command.get(page.kind, "") in foot
 
 
+def test_a_page_is_called_by_its_kind(page: Any) -> None:
+    kind = {"run": "report", "import": "report", "card": "claim card"}.get(page.kind, page.kind)
+    assert page.title().endswith(f" - swerve {kind}")
+    assert page.evaluate("citation(null)").startswith(f"swerve {kind} “")
+
+
+def test_a_page_names_no_folder_of_a_machine(page: Any) -> None:
+    assert re.findall(r"(?<![^\s='(])(?:~|[A-Z]:)?[/\\][\w.-]+[/\\][\w./\\-]+", read(page, "body")) == []
+
+
 def test_a_page_links_to_nothing_beside_it(page: Any) -> None:
     hrefs = page.eval_on_selector_all("a[href]", "all => all.map((each) => each.getAttribute('href'))")
     assert [href for href in hrefs if not href.startswith("#")] == []
@@ -131,3 +148,85 @@ def test_rows_of_each_sentence_are_a_table(page: Any) -> None:
     for fold in page.locator("details.evidence").all():
         num = int(re.search(r"Rows: ([\d,]+)", fold.locator("summary").inner_text())[1].replace(",", ""))  # type: ignore[index]
         assert fold.locator(".table-of-rows tbody tr").count() == min(num, 200)
+
+
+def test_verdicts_stand_in_rows_and_the_lines_of_a_card_in_columns(page: Any) -> None:
+    shown = page.locator(".verdicts").evaluate("e => getComputedStyle(e).display")
+    assert shown == ("block" if page.locator("p.line").count() else "grid")
+    assert page.kind != "run" or shown == "grid"
+
+
+def test_a_row_opens_what_the_page_holds_of_it_and_closes_again(page: Any) -> None:
+    rows = page.locator("details.evidence .table-of-rows > table > tbody > tr > td:first-child > button")
+    if page.kind not in ("card", "samples"):
+        assert rows.count() == 0  # what is planted has no runs
+        return
+    assert rows.count() > 0
+    first = rows.first
+    problem = first.inner_text()
+    first.click()
+    opened = page.locator(".table-of-rows tr.opened")
+    assert opened.count() == 1
+    assert first.get_attribute("aria-expanded") == "true"
+    # Question, how often each model was right, and an answer of it.
+    text = " ".join(opened.inner_text().split())
+    assert "Question" in text
+    assert re.search(r"\d+ of \d+ right", text)
+    assert opened.locator("pre").count() >= 1
+    first.click()
+    assert opened.count() == 0
+    assert first.inner_text() == problem
+
+
+def test_a_row_looks_as_if_it_opened_where_it_does_and_those_come_first(page: Any) -> None:
+    for table in page.locator("details.evidence .table-of-rows > table").all():
+        opens = table.evaluate(
+            "e => [...e.tBodies[0].rows].map((row) => [row.querySelector('.opens') !== null, "
+            "getComputedStyle(row.querySelector('.opens') ?? row.cells[0]).color])"
+        )
+        marked = [is_open for is_open, _ in opens]
+        assert marked == sorted(marked, reverse=True)
+        assert not {colour for is_open, colour in opens if is_open} & {
+            colour for is_open, colour in opens if not is_open
+        }
+
+
+def test_rows_that_open_what_was_written_say_so_before_they_are_opened(page: Any) -> None:
+    for fold in page.locator("details.evidence").all():
+        opens = fold.locator(".table-of-rows .opens").count() > 0
+        assert ("with answers" in fold.locator("summary").inner_text()) == opens
+
+
+def test_an_opened_row_is_in_the_link_and_on_paper_and_scrolls_with_the_page(page: Any, browser: Any) -> None:
+    rows = page.locator("details.evidence .table-of-rows > table > tbody > tr > td:first-child > .opens")
+    if not rows.count():
+        return
+    chosen = rows.nth(rows.count() - 1)
+    before = chosen.evaluate("e => { e.scrollIntoView({ block: 'center' }); return e.getBoundingClientRect().top; }")
+    chosen.click()
+    assert abs(chosen.evaluate("e => e.getBoundingClientRect().top") - before) < 2  # the row stays where it was
+    inside = "e => [...e.closest('.table-of-rows').querySelectorAll('*'), e.closest('.table-of-rows')]"
+    heights = f"{inside}.filter((one) => one.scrollHeight > one.clientHeight + 1 && "
+    heights += "['auto', 'scroll'].includes(getComputedStyle(one).overflowY)).map((one) => one.className)"
+    opened = page.locator(".table-of-rows tr.opened")
+    assert opened.evaluate(heights) == []
+    page.emulate_media(media="print")
+    assert opened.evaluate(heights) == []
+    assert opened.is_visible()
+    page.emulate_media(media="screen")
+
+    # The address opens the same row of the same table, and nothing else.
+    page.locator("#copy").click()
+    other = browser.new_page()
+    other.goto(page.url)
+    until(other, "() => document.querySelectorAll('.table-of-rows tr.opened').length > 0")
+    assert other.locator(".table-of-rows tr.opened").all_inner_texts() == opened.all_inner_texts()
+    other.close()
+    chosen.click()
+
+
+def test_words_of_the_field_are_explained_where_they_first_stand(page: Any) -> None:
+    if page.kind == "card":
+        explained = page.eval_on_selector_all(".term", "all => all.map((each) => each.firstChild.textContent)")
+        assert {"points", "solved"} <= {word.lower() for word in explained}
+        assert page.locator("#method dt").count() >= 4

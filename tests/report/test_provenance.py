@@ -28,8 +28,8 @@ def test_the_line_of_a_run_has_what_people_ask_for_first(inputs_of: Any) -> None
     facts = run_provenance(inputs)
     assert facts.date == "2026-11-26"
     assert facts.line == (
-        "95% intervals; 2026-11-26, 1 min 24 s, Linux x86_64, 2 CPU threads, swerve 0.1.0, torch 2.13.0, seed 0, "
-        "swerve train demo_addition; GPT-2 model of 1,000 parameters: dpo-8 0123456789ab, rl-80 fedcba987654"
+        "95% intervals; 2026-11-26, 1 min 24 s of training, Linux x86_64, 2 CPU threads, swerve 0.1.0, torch 2.13.0, "
+        "seed 0, swerve train demo_addition; GPT-2 model of 1,000 parameters: dpo-8 0123456789ab, rl-80 fedcba987654"
     )
     assert "folder" not in dict(facts.rows)  # its number says nothing to people
     assert dict(facts.rows)["digest of rl-80"] == "fedcba9876543210"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
 from swerve.report.cells import codes
-from swerve.report.raster import _cells, _order, _shades
+from swerve.report.raster import _cells, _figures, _order, _shades
 from swerve.report.read import ReportInputs
 from swerve.report.rollouts import rollout_payload
 
@@ -72,6 +72,27 @@ def test_each_cell_has_the_shade_of_its_token(inputs: ReportInputs, run: RunDire
         [row, rollouts[at]["wrong"]] for row, at in enumerate(places["rows"])
     ]
     assert payload.raster.title == f"Where `rl-80` changed **{len(wrong)} wrong answers**"
+
+
+@pytest.mark.parametrize(
+    ("population", "of"),
+    [
+        ("reference_wrong_final_right", ""),
+        ("all", "of 100 answers, right or wrong, "),
+        ("reference_right_final_right", "of 100 right answers "),
+    ],
+)
+def test_figures_below_wrong_answers_say_which_answers_tokens_were_forced_in(population: str, of: str) -> None:
+    arms = {name: SimpleNamespace(success=value) for name, value in
+            (("reference", 0.84), ("checkpoint", 0.87), ("alternative", 0.43))}  # fmt: skip
+    spike = SimpleNamespace(effect=object(), num_positions=100, **arms)
+    summary: Any = SimpleNamespace(
+        reliable=True, claim=lambda *_: None, spike_swaps=spike, final="rl-80", population=population
+    )
+    assert _figures(summary) == [
+        ("84% \N{RIGHTWARDS ARROW} 87%", f"{of}end right once rl-80's token stands there", False),
+        ("43%", f"{of}end right with a token of neither model", True),
+    ]
 
 
 def test_texts_of_other_lengths_lie_under_each_other_at_the_first_wrong_token_or_by_share() -> None:

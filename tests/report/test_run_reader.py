@@ -8,6 +8,7 @@ import pytest
 
 from swerve import Run
 from swerve.artifacts.run import RunDirectory
+from swerve.errors import ConfigError
 from swerve.probe.result import ProbeResult, read_result
 
 
@@ -69,19 +70,32 @@ def test_the_result_of_a_runs_probe(run: RunDirectory, result: ProbeResult) -> N
     assert (result.checkpoint, result.reference, result.summary) == (summary.final, summary.reference, summary)
     assert np.unique(result.sequence_ids).tolist() == list(range(12))
     means = {entry.checkpoint: entry.js.mean for entry in summary.divergences if entry.js is not None}
-    assert len(result.token_ids) == len(result.js) == len(result.tokens or ())
+    assert len(result.token_ids) == len(result.js) == len(result.texts or ())
     assert summary.final in means
+    sequences = pq.read_table(run.probe_path / "sequences.parquet").to_pylist()
+    chosen = [one["sequence_id"] for one in sequences if one["population"] == summary.population]
+    of_run = Run(run).tokens.query("checkpoint == @summary.final and reference == @summary.reference")
+    of_run = of_run[of_run.sequence_id.isin(chosen)]
+    same = ["problem_id", "position", "token", "context", "token_id", "js", "category"]
+    told = of_run.sort_values(["sequence_id", "position"])[same].reset_index(drop=True)
+    assert told.equals(result.tokens[same])
     lines = repr(result).splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert lines[0] == (
-        f"ProbeResult: {summary.final} against {summary.reference}, {len(result.js):,} tokens of 12 sequences"
+        f"ProbeResult: {summary.final} against {summary.reference}, {len(result.js):,} tokens of 12 responses"
+        f" of {summary.reference}, chosen by {summary.population}"
     )
     assert lines[1].startswith("JS divergence, nats per token: mean ")
+    assert summary.causal is not None
+    selection = summary.causal.selections[0]
+    effect = f"{100 * selection.effect.mean:+.1f} (+{100 * selection.effect.low:.1f} to"
+    assert lines[3].startswith("at 100 spikes dpo-8 ends right")
+    assert effect in lines[3]
 
 
 def test_a_notebook_shows_coloured_tokens_and_no_markup_of_theirs(run: RunDirectory, result: ProbeResult) -> None:
     shown = result._repr_html_()
-    assert shown.count("<pre") == 4  # the three lines, and three sequences
+    assert shown.count("<pre") == 4  # the four lines, and three sequences
     assert "background: #b8430fb4" in shown
     page = Run(run)._repr_html_()
     assert page.endswith(shown)
@@ -96,5 +110,5 @@ def test_the_figure_of_a_sequence(result: ProbeResult) -> None:
     assert axes.get_lines()[0].get_ydata().tolist() == series[highest].tolist()
     assert axes.get_title().endswith(f"sequence {highest}")
     assert result.plot(0, axes, divergence="kl_forward") is axes
-    with pytest.raises(ValueError, match=r"there is no sequence 99; there are \d+, from 0"):
+    with pytest.raises(ConfigError, match=r"there is no sequence 99; there are \d+, from 0"):
         result.plot(99)

@@ -103,12 +103,13 @@ def test_files_that_are_not_held_give_the_same_page(tmp_path: Path) -> None:
 def test_models_are_compared_over_all_temperatures(page: Page) -> None:
     assert plain(page.sentence) == (
         "On 6 problems no difference in accuracy is to be seen: `rl` is right in 50% and `dpo` in 0% of answers "
-        "sampled at all temperatures, +50 points (-11 to +86). About 70 points would be seen in 80% of such "
-        "comparisons."
+        "sampled at all temperatures, +50 points (-11 to +86). A true difference of about 70 points would be seen in "
+        "80 of 100 such comparisons."
     )
     assert page.lead == (
         "Task math (heldout), 2 samples of each problem, T=0.5 and T=1. One problem is \N{LEFT DOUBLE QUOTATION MARK}"
-        "0 + 1?\N{RIGHT DOUBLE QUOTATION MARK}."
+        "0 + 1?\N{RIGHT DOUBLE QUOTATION MARK}. In the rows behind a sentence a problem's name opens what was "
+        "written: of each model one right answer and one that is not."
     )
     accuracy, difference = page.verdicts
     assert accuracy.rows is not None
@@ -187,7 +188,8 @@ def plain(text: str) -> str:
         (
             (answers("a", "1" * 20 + "0" * 20), answers("b", "01" * 20)),
             "On 40 problems no difference in accuracy is to be seen: `b` is right in 50% and `a` in 50% of greedy "
-            "answers, 0 points (-23 to +23). About 33 points would be seen in 80% of such comparisons.",
+            "answers, 0 points (-23 to +23). A true difference of about 33 points would be seen in 80 of 100 "
+            "such comparisons.",
         ),
         (
             (answers("a", "0" * 12), answers("b", "1" * 12, temperature=1.0)),
@@ -245,7 +247,7 @@ def test_what_else_differs_is_a_line_each_with_its_rows() -> None:
     ]
     assert plain(rl.lines[0][0]) == "Tokens over 24 problems: 9.00 against 3.00, +6.00 (+5.30 to +6.70)."
     assert rl.lines[0][1] == "p < 0.001"
-    assert assert_made_of_its_rows(page) == 9
+    assert assert_made_of_its_rows(page) == 12
 
 
 def test_what_was_not_tested_is_not_no() -> None:

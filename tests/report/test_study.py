@@ -63,7 +63,7 @@ def test_the_page_says_what_was_varied_what_came_out_and_what_is_not_counted(stu
     page = study_page(study, options=ReportConfig())
     assert page.sentence == (
         "The variants differ in a b. Over 3 seeds no difference in greedy accuracy is to be seen between `kl` and "
-        "`none`, 60% against 50%."
+        "`none`: 60% against 50%, +10 points (\N{MINUS SIGN}2 to +22)."
     )
     assert page.lead == (
         "Task digits, tiny model. No rule was named before these runs, so differences are described and nothing "
@@ -75,7 +75,11 @@ def test_the_page_says_what_was_varied_what_came_out_and_what_is_not_counted(stu
     assert plot.rows.column("Difference") == (Estimate(mean=0.1, low=-0.02, high=0.22),)
     assert plot.text == "The line is no difference. 95% intervals."
     assert kl.title.replace("\N{MINUS SIGN}", "-") == "`kl`: +10 points (-2 to +22)"
-    assert kl.text == "No difference is to be seen over 3 seeds, p = 0.12. 80% of such studies would show 10 points."
+    assert kl.text == (
+        "No difference is to be seen over 3 seeds, p = 0.12. A true difference of 10 points would be shown by 80 "
+        "of 100 "
+        "such studies."
+    )
     assert seeds.text == detectable_words(study.detectable)
     runs = next(fold for fold in page.folds if fold.id == "runs").parts[0]
     assert isinstance(runs, Rows)

@@ -53,6 +53,17 @@ def plain(text: str) -> str:
     return text.replace("\N{MINUS SIGN}", "-")
 
 
+def test_runs_of_different_tasks_are_said_to_be_first() -> None:
+    study = planted({"none": (50,), "kl": (70,)})
+    tasks = {"none": "addition", "kl": "multiplication"}
+    apart = study.model_copy(
+        update={"runs": type(study.runs)(run.model_copy(update={"task": tasks[run.variant]}) for run in study.runs)}
+    )
+    said = "These are different tasks: `none` addition and `kl` multiplication. A difference in what they get right"
+    assert plain(headline(apart)).startswith(f"{said} is one of the problems, too. The runs differ in no setting. ")
+    assert "different tasks" not in headline(study)
+
+
 def told(study: Study) -> dict[str, str]:
     """Return the verdicts but the plot's, by title."""
     return {plain(each.title): plain(each.text) for each in verdicts(study) if each.rows is None}
@@ -68,27 +79,33 @@ ALIKE = {"none": (50, 55, 60), "kl": (56, 52, 58)}
     [
         (
             HIGHER,
-            "Over 3 seeds `kl` has a higher greedy accuracy than `none`, 72.0% against 52.0%.",
+            "Over 3 seeds `kl` has a higher greedy accuracy than `none`: 72.0% against 52.0%, +20.0 points "
+            "(+17.5 to +22.5).",
             "`kl`: +20.0 points (+17.5 to +22.5)",
             "Higher over 3 seeds, p < 0.001.",
         ),
         (
             LOWER,
-            "Over 3 seeds `kl` has a lower greedy accuracy than `none`, 52.0% against 72.0%.",
+            "Over 3 seeds `kl` has a lower greedy accuracy than `none`: 52.0% against 72.0%, -20.0 points (-22.5 "
+            "to -17.5).",
             "`kl`: -20.0 points (-22.5 to -17.5)",
             "Lower over 3 seeds, p < 0.001.",
         ),
         (
             ALIKE,
-            "Over 3 seeds no difference in greedy accuracy is to be seen between `kl` and `none`, 55% against 55%.",
+            "Over 3 seeds no difference in greedy accuracy is to be seen between `kl` and `none`: 55% against "
+            "55%, +0.3 "
+            "points (-12 to +13).",
             "`kl`: +0.3 points (-12 to +13)",
-            "No difference is to be seen over 3 seeds, p = 0.92. 80% of such studies would show 16 points.",
+            "No difference is to be seen over 3 seeds, p = 0.92. A true difference of 16 points would be shown "
+            "by 80 of 100 "
+            "such studies.",
         ),
     ],
 )
 def test_the_outcome_over_seeds(right: Any, said: str, verdict: str, rests_on: str) -> None:
     study = planted(right)
-    assert headline(study) == f"The variants differ in no setting. {said}"
+    assert plain(headline(study)) == f"The variants differ in no setting. {said}"
     assert told(study)[verdict] == rests_on
 
 
@@ -96,14 +113,16 @@ def test_the_outcome_over_problems_is_of_these_runs_alone() -> None:
     alone = "It is of these runs alone: another training run may come out otherwise."
     study = planted({"none": (50,), "kl": (70,)})
     assert headline(study) == (
-        "The runs differ in no setting. Over 100 problems **`kl` has a higher greedy accuracy than `none`**, 70.0% "
-        "against 50.0%. One training run each."
+        "The runs differ in no setting. Over 100 problems **`kl` has a higher greedy accuracy than `none`**: 70.0% "
+        "against 50.0%, +20.0 points (+12.0 to +28.0). One training run each."
     )
     assert told(study)["`kl`: +20.0 points (+12.0 to +28.0)"] == f"Higher over 100 problems, p < 0.001. {alone}"
     same = planted({"none": (50,), "kl": (51,)})
     assert "Over 100 problems **no difference in greedy accuracy is to be seen" in headline(same)
     assert told(same)["`kl`: +1.0 points (-2.4 to +4.4)"] == (
-        f"No difference is to be seen over 100 problems, p = 0.50. 80% of such studies would show 3 points. {alone}"
+        f"No difference is to be seen over 100 problems, p = 0.50. A true difference of 3 points would be shown "
+        "by 80 of "
+        f"100 such studies. {alone}"
     )
 
 
@@ -135,15 +154,17 @@ def test_a_rule_named_before_has_the_last_word(judged: Study) -> None:
 
     def said(verdict: str, words: str) -> tuple[str, str]:
         study = judged.model_copy(update={"verdicts": (rule.model_copy(update={"verdict": verdict, "words": words}),)})
-        return headline(study).partition(". ")[2], told(study)["`kl`: +10 points (-11 to +31)"]
+        return plain(headline(study)).partition(". ")[2], told(study)["`kl`: +10 points (-11 to +31)"]
 
     over = "Over 3 seeds `kl` is"
     assert said("equivalent", "equivalent within 5 points; lr=0.1 of kl is at the end of what was tried") == (
-        f"{over} equivalent within 5 points in greedy accuracy, compared with `none`, 60% against 50%.",
+        f"{over} equivalent within 5 points in greedy accuracy, compared with `none`: 60% against 50%, +10 points "
+        "(-11 to +31).",
         "Equivalent within 5 points over 3 seeds, p = 0.30. Lr=0.1 of kl is at the end of what was tried.",
     )
     assert said("refuted", "not better by 5 points or more")[0] == (
-        f"{over} not better by 5 points or more in greedy accuracy, compared with `none`, 60% against 50%."
+        f"{over} not better by 5 points or more in greedy accuracy, compared with `none`: 60% against 50%, +10 "
+        "points (-11 to +31)."
     )
     assert said("inconclusive", "inconclusive: none is at 98.0%, above the ceiling of 97.0%") == (
         "Whether `kl` differs from `none` in greedy accuracy is not determined, because none is at 98.0%, above the "
@@ -261,15 +282,15 @@ def test_every_number_of_a_sentence_comes_from_the_rows_that_it_opens(study: Stu
         sampled_accuracy={"none": (0.375,), "kl": (0.908,)},
         entropy={"none": (0.017,), "kl": (0.01,)},
     )
-    assert assert_made_of_its_rows(one_seed) == 6
+    assert assert_made_of_its_rows(one_seed) == 11
     several = planted(
         HIGHER,
         sampled_accuracy={"none": (0.5, 0.6, 0.4), "kl": (0.51, 0.55, 0.47)},
         entropy={"none": (0.017, 0.018, 0.016), "kl": (0.010, 0.0112, 0.0093)},
     )
-    assert assert_made_of_its_rows(several) == 9
+    assert assert_made_of_its_rows(several) == 15
     three = planted({"none": (50, 52, 54), "up": (90, 92, 93), "down": (10, 12, 13)})
-    assert assert_made_of_its_rows(three) == 6
+    assert assert_made_of_its_rows(three) == 14
     for same_recipe in ({"none": (50, 52, 54)}, {"none": (50, 50)}, {"none": (50,)}):
         assert assert_made_of_its_rows(planted(same_recipe)) > 1
     for literal in (study, judged):
@@ -281,14 +302,15 @@ def test_every_number_of_a_sentence_comes_from_the_rows_that_it_opens(study: Stu
 
 def test_what_a_study_can_find_says_what_it_rests_on(study: Study) -> None:
     assert detectable_words(study.detectable) == (
-        "Over 3 seeds 80% of such studies would show 10 points of greedy accuracy; pairs are taken to vary by 3 "
-        "points. One problem decides nothing."
+        "Over 3 seeds a true difference of 10 points in greedy accuracy would be shown by 80 of 100 such studies; the "
+        "difference is taken to vary by 3 points from seed to seed (standard deviation). One problem decides nothing."
     )
     seeds, _ = study.detectable
     several = seeds.model_copy(update={"num_comparisons": 3, "is_assumed": False})
     assert detectable_words([several]) == (
-        "Over 3 seeds 80% of such studies would show 10 points of greedy accuracy, if it is the clearest of 3 (Holm); "
-        "pairs are seen to vary by 3 points."
+        "Over 3 seeds a true difference of 10 points in greedy accuracy would be shown by 80 of 100 such "
+        "studies, if it "
+        "is the clearest of 3 (Holm); the difference varies by 3 points from seed to seed (standard deviation)."
     )
     one = seeds.model_copy(update={"num": 1, "difference": None})
     assert detectable_words([one]) == "One seed shows nothing of another training run."

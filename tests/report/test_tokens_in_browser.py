@@ -181,6 +181,12 @@ def test_on_paper_the_page_is_light_its_shades_are_printed_and_nothing_is_fixed(
     shown = "[...document.querySelectorAll('*')].filter((e) => e.checkVisibility())"
     positions = set(page.evaluate(f"{shown}.map((e) => getComputedStyle(e).position)"))
     assert positions <= {"static", "relative", "absolute"}
+    # Boxes of a grid are cut at the end of a paper page whatever they ask for.
+    style = "(name, key) => getComputedStyle(document.querySelector(name))[key]"
+    assert page.evaluate(f"({style})('.verdicts', 'display')") == "block"
+    assert page.evaluate(f"({style})('.verdict', 'breakInside')") == "avoid"
+    # The sign of a legend is as grey as the dots that it names.
+    assert page.evaluate(f"({style})('.sign.null', 'fill')") == page.evaluate(f"({style})('.null .dot', 'fill')")
     page.close()
 
     # Colours that are filled in the file: paper, and shades that only backgrounds have.
@@ -191,3 +197,28 @@ def test_on_paper_the_page_is_light_its_shades_are_printed_and_nothing_is_fixed(
             fills |= {"#" + "".join(f"{round(255 * float(part)):02x}" for part in colour) for colour in colours}
     assert {"#a83a0a", "#fdeee4", "#8f887e"} <= fills  # the darkest, a light one, and the grey of a null
     assert "#151413" not in fills  # the dark theme's paper
+
+
+def test_list_and_reader_say_the_same_of_a_peak(opened: Opened, index: Any) -> None:
+    peaks = (
+        "[...document.querySelectorAll('#rows tr[id]')].map((row) => [row.id, row.querySelector('.peak').innerText])"
+    )
+    texts = dict(opened.page.evaluate(peaks))
+    for number, entry in enumerate(index["rollouts"]):
+        if entry["peak"] is not None:
+            opened.go(f"#r={number}&c=rl-80&t={entry['position']}")
+            opened.opens(number)
+            said = opened.text("#panel .now").split(" of at most")[0].split()[-1]
+            assert said == texts[f"row-{number}"]
+            # The code of a token keeps .4%, and so do its two digits.
+            assert float(said) == pytest.approx(entry["peak"], rel=0.055)
+
+
+def test_numbers_below_the_picture_stand_in_columns_of_one_width(opened: Opened) -> None:
+    cells = "[...document.querySelectorAll('#raster .figures div')]"
+    for width in (1280, 700, 390):
+        opened.page.set_viewport_size({"width": width, "height": 900})
+        places = opened.page.evaluate(f"{cells}.map((e) => [e.offsetLeft, e.offsetWidth, e.scrollWidth])")
+        assert len(places) > 3
+        assert max(own for _, own, _ in places) - min(own for _, own, _ in places) <= 1
+        assert all(needed <= own + 1 for _, own, needed in places)  # nothing reaches into its neighbour

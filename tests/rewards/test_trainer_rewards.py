@@ -67,9 +67,23 @@ def test_wrong_settings_are_named_before_training() -> None:
 def test_a_reward_has_a_name_of_its_own() -> None:
     rewards = [trl_reward("math"), trl_reward("exact"), trl_reward("math", extraction=["boxed"], name="boxed")]
     assert [reward.__name__ for reward in rewards] == ["swerve_math", "swerve_exact", "boxed"]
+    others = [trl_reward("math", extraction=["boxed"]), trl_reward("math", gold="final answer")]
+    assert [reward.__name__ for reward in others] == ["swerve_math_boxed", "swerve_math_final_answer"]
     assert pickle.loads(pickle.dumps(rewards[2])).__name__ == "boxed"
     with pytest.raises(ConfigError, match="name='' is no name for a reward; give a text, or leave it out"):
         trl_reward("math", name="")
+
+
+def test_a_reward_needs_no_prompts_and_says_what_it_is() -> None:
+    reward = trl_reward("math", extraction=["boxed"])
+    assert reward(completions=[r"\boxed{4}", "4"], answer=["4", "4"]) == [1.0, 0.0]
+    assert repr(reward) == (
+        "trl_reward('math', gold='answer', extraction=['boxed']), which TRL logs as swerve_math_boxed"
+    )
+    with pytest.raises(ConfigError, match="completions= is missing"):
+        reward(answer=["4"])
+    with pytest.raises(ConfigError, match="2 completions need as many gold answers and prompts, got 1 and 2"):
+        reward(completions=["4", "4"], answer=["4"])
 
 
 CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
@@ -98,7 +112,15 @@ def test_what_a_tool_answers_last_is_not_what_the_model_said() -> None:
     assert trl_reward("math")(prompts=["2 + 2?"], completions=[said], answer=["4"]) == [1.0]
 
 
-@pytest.mark.parametrize("given", [["4", "5"], 4, None])
+@pytest.mark.parametrize("given", [{"4": "5"}, 4, None])
 def test_what_is_no_text_is_refused_in_one_line(given: Any) -> None:
-    with pytest.raises(ConfigError, match="is no text to grade but a .*; give one text, or messages to trl_reward"):
+    with pytest.raises(ConfigError, match="there is no text to grade but .*; give one text, or messages to trl_reward"):
         math(given, "4")
+
+
+def test_texts_are_graded_side_by_side_with_their_gold_answers() -> None:
+    assert math(["It is 4.", "It is 5."], ["4", ["5", "6"]]) == [1.0, 1.0]
+    assert math(["It is 4.", "Who knows?"], ("5", "5"), missing=None) == [0.0, None]
+    for golds, said in (("4", "'4'"), (["4"], "1")):
+        with pytest.raises(ConfigError, match=rf"2 texts need as many gold answers, got {said}; math\(texts, golds\)"):
+            math(["4", "5"], golds)

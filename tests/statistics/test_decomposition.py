@@ -105,13 +105,13 @@ def test_a_base_that_reads_nothing_gains_by_format_whatever_its_answers_are():
     assert form.gain.low > 0
     assert (correctness.gain, correctness.missing) == (
         None,
-        "none of the base's answers could be read, so how many of them are right is not known",
+        "none of the answers of the base could be read, so how many of them are right is not known",
     )
     # The same of ends: what none of the base's samples would have had is not known.
     rows, _ = accuracy_parts(16, ([0] * 30, [0] * 30, [0] * 30), ([16] * 30, [8] * 30, [8] * 30))
     assert [row.gain is None for row in rows] == [False, True, True]
     assert rows[1].missing == (
-        "none of the base's samples ended, so how many would have an answer that can be read is not known"
+        "none of the samples of the base ended, so how many would have an answer that can be read is not known"
     )
 
 

@@ -12,6 +12,7 @@ from scipy.stats import ttest_rel
 
 from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA
+from swerve.artifacts.responses import read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import Study
 from swerve.artifacts.tables import read_table
@@ -155,6 +156,22 @@ def _sampled(run):
     for row in [row for row in rows if row["temperature"] > 0]:
         right.setdefault(row["problem_id"], []).append(row["correct"])
     return right
+
+
+def test_the_similarity_of_embeddings_is_that_of_a_problem_s_samples(small_run):
+    def embed(texts):
+        return [[1.0, 0.0] if "0" in text else [0.0, 1.0] for text in texts]
+
+    found = measure_run(small_run.path, variant="a", seed=5, shown_path="x", embed=embed)
+    assert "embedding_similarity" not in measure_run(small_run.path, variant="a", seed=5, shown_path="x").by_problem
+    last = read_evaluations(small_run)[-1]
+    responses = read_response_table(small_run.path / "eval" / f"{last.file_name}.parquet", EVALUATION_SCHEMA)
+    sampled = [one for one in responses if one.temperature > 0]
+    for problem in {one.problem.id for one in sampled}:
+        has = [("0" in one.written) for one in sampled if one.problem.id == problem]
+        pairs = [left == right for at, left in enumerate(has) for right in has[:at]]
+        values = {key.partition("\n")[0]: value for key, value in found.by_problem["embedding_similarity"].items()}
+        assert values[problem] == pytest.approx(sum(pairs) / len(pairs))
 
 
 def test_a_run_is_measured_from_its_files(small_run, tmp_path):

@@ -20,7 +20,8 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.study.job import StudyJob
 from swerve.study.plan import plan_study
-from swerve.study.run import job_lines, run_jobs, step_command, write_slurm_script
+from swerve.study.run import run_jobs, step_command
+from swerve.study.schedulers import job_lines, write_slurm_script
 
 CONFIG = load_config("demo_addition")
 
@@ -115,6 +116,33 @@ def test_runs_go_on_where_the_reasons_differ_or_one_is_done(tmp_path):
     script = "[ $name = a ] && { touch $step; exit; }; echo swerve: error: wrong; exit 1"
     failures = run(jobs_in(tmp_path / "more", "a", "b", "c"), script, num_jobs=1)
     assert [reason.startswith("not started") for reason in failures.values()] == [False] * 2
+
+
+def test_a_run_begins_when_those_are_done_that_it_waits_for(tmp_path):
+    jobs = jobs_in(tmp_path, "last", "middle", "first", "alone")
+    jobs[0], jobs[1] = replace(jobs[0], after=("middle",)), replace(jobs[1], after=("first", "elsewhere"))
+    assert run(jobs, "echo $name >> ../order; touch $step", num_jobs=4) == {}
+    order = (tmp_path / "order").read_text().split()
+    assert [name for name in order if name != "alone"] == ["first"] * 2 + ["middle"] * 2 + ["last"] * 2
+
+
+def test_what_waits_for_a_run_that_failed_is_not_started_and_the_others_go_on(tmp_path):
+    jobs = jobs_in(tmp_path, "last", "middle", "first", "alone")
+    jobs[0], jobs[1] = replace(jobs[0], after=("middle",)), replace(jobs[1], after=("first",))
+    failures = run(jobs, "[ $name = alone ] || { echo swerve: error: wrong; exit 1; }; touch $step", num_jobs=1)
+    assert failures == {
+        "first": f"wrong; see {tmp_path}/logs/first.log",
+        "middle": "not started: first, which it needs a model of, failed",
+        "last": "not started: middle, which it needs a model of, failed",
+    }
+    assert (tmp_path / "alone" / "eval").is_file()
+
+
+def test_a_run_of_several_processes_is_started_by_torchrun(tmp_path):
+    job = replace(jobs_in(tmp_path, "a")[0], processes=3)
+    assert step_command(job, "eval")[1:] == [
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", "-m", "swerve", "eval", str(job.run.path),
+    ]  # fmt: skip
 
 
 def test_a_collapse_is_a_result(tmp_path):

@@ -33,12 +33,12 @@ from swerve.models.model_card import WeightsOrigin
 from swerve.models.model_folder import load_model
 from swerve.models.saving import save_checkpoint
 from swerve.models.tiny import build_tiny_model
+from swerve.plan.training import predicted_memory
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.train.learner import Learner
-from swerve.train.memory import predicted_memory
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 from tests.builders import trained_run

@@ -3,15 +3,17 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from types import ModuleType
 
 import pytest
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
-from swerve.errors import ConfigError, MissingExtraError
+from swerve.errors import ConfigError, MissingExtraError, SwerveError
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train.loop import train_run
+from swerve.train.trackers import open_trackers
 
 SHORT = ["stages.sft.steps=3", "stages.sft.checkpoints=[]", "stages.rl.steps=1", "stages.rl.checkpoints=[]"]
 
@@ -127,3 +129,12 @@ def test_what_cannot_work_is_refused_before_the_first_step(small_recipe, tmp_pat
     with pytest.raises(ConfigError, match=message):
         train_run(_sft_only(small_recipe, override), run, resume=False, progress=SilentProgress())
     assert not run.path.exists()
+
+
+def test_a_tracker_that_cannot_begin_is_named(tmp_path, monkeypatch):
+    broken = ModuleType("wandb")
+    broken.init = lambda **_: (_ for _ in ()).throw(RuntimeError("not logged in"))
+    monkeypatch.setitem(sys.modules, "wandb", broken)
+    said = r"runtime.trackers: \[wandb\] cannot begin: not logged in; mend it, or leave the tracker out"
+    with pytest.raises(SwerveError, match=said), open_trackers(("wandb",), tmp_path, first_step=0):
+        pass

@@ -59,6 +59,14 @@ class CheckpointRef:
         """The directory's name, such as `step_000538`; evaluation files carry the same one."""
         return f"step_{self.step:06d}"
 
+    def __fspath__(self) -> str:
+        """Return its folder, so that `from_pretrained` takes a checkpoint, too."""
+        return str(self.path)
+
+    def __str__(self) -> str:
+        """Return the same; libraries make a text of what they are given."""
+        return str(self.path)
+
     def __repr__(self) -> str:
         """Return its label and where it is."""
         return f"CheckpointRef({self.label!r}: {str(self.path)!r})"

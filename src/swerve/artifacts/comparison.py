@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+import pyarrow as pa
+
+from swerve.artifacts.frames import Framed, flat_cells, table_of_rows
 from swerve.artifacts.record import Record
 from swerve.estimates import Estimate, SamplingCurve
+from swerve.notebook import html_rows
+from swerve.text import NOT_MEASURED, count, counted, judged_words, listed, percent_interval, points_interval
 
 MeasureUnit = Literal["share", "nats", "tokens", "words", "count", "cosine"]
 
@@ -187,7 +192,7 @@ class PublishedRow(Record):
         return sum(known) / len(known) if kinds and len(known) == len(kinds) else None
 
 
-class Comparison(Record):
+class Comparison(Framed, Record):
     """Models compared on the same problems."""
 
     confidence: float
@@ -196,6 +201,10 @@ class Comparison(Record):
     """Label of the model that the others are compared with."""
     rows: tuple[ModelScores, ...]
     published: tuple[PublishedRow, ...] = ()
+    graders: tuple[str, ...] = ()
+    """What judged the responses; empty: other programs did."""
+    notes: tuple[str, ...] = ()
+    """What files have that took no part, in sentences."""
 
     @property
     def num_differences(self) -> int:
@@ -208,3 +217,79 @@ class Comparison(Record):
         for row in self.rows:
             headlines.setdefault(row.model, row)
         return headlines
+
+    def table(self) -> pa.Table:
+        """Return one row a model and temperature: each measure with the ends of its interval, `_low` and `_high`.
+
+        Of differences from the baseline the columns begin with `difference_`.
+        """
+        rows = []
+        for row in self.rows:
+            cells = {"model": row.model, "decoding": row.decoding, **flat_cells(row)}
+            for name, difference in row.differences.items():
+                cells |= flat_cells([(name, difference.estimate)], prefix="difference_")
+                cells[f"p_{name}"] = difference.p_value
+            rows.append(cells)
+        return table_of_rows(rows)
+
+    def __repr__(self) -> str:
+        """Return three lines: what was compared, how many are right, and how much that differs from the baseline."""
+        first = list(self.headlines().values())
+        labels = ", ".join(row.model for row in first)
+        *more, least = sorted({row.num_problems for row in first}, reverse=True) or [0]
+        right = ", ".join(f"{row.model} {_share_right(row)}" for row in first if row.accuracy)
+        differences = [
+            f"{row.model} {points_interval(found.estimate)}{_over(found.num_problems, max([*more, least]))}"
+            for row in first
+            if (found := row.differences.get("accuracy"))
+        ]
+        than = (
+            f"points more than {self.baseline}: {', '.join(differences)}"
+            if differences
+            else "there is nothing to compare it with"
+            if len(first) == 1
+            else "no difference is measured"
+        )
+        asked = listed([*map(count, more), counted(least, "problem")])
+        judged = judged_words(self.graders, *self._num_cut_off())
+        lines = (
+            f"Comparison of {labels} on {asked}",
+            f"right: {right or NOT_MEASURED}{judged}",
+            than,
+        )
+        return "\n".join((*lines, *self.notes))
+
+    def _num_cut_off(self) -> tuple[int, int]:
+        """Return how many of the models' own responses were cut off, as far as known, and how many there are."""
+        num = total = 0
+        for row in self.rows:
+            if row.truncated is not None and row.temperature is not None and row.origin == "model":
+                known = row.num_measured.get("truncated", row.num_problems) * row.num_samples
+                num, total = num + round(row.truncated.mean * known), total + known
+        return num, total
+
+    def _repr_html_(self) -> str:
+        """Return the accuracies as a table, with the differences."""
+        rows = []
+        for row in self.rows:
+            difference = row.differences.get("accuracy")
+            more = "" if difference is None else f"; {points_interval(difference.estimate)} points from {self.baseline}"
+            rows.append((f"{row.model}, {row.decoding}", f"{percent_interval(row.accuracy)} right{more}"))
+        if judged := judged_words(self.graders, *self._num_cut_off()):
+            rows.append(("", judged.removeprefix("; ")))
+        return html_rows([*rows, *(("", note) for note in self.notes)])
+
+
+def _share_right(row: ModelScores) -> str:
+    """Write a model's accuracy, with the problems that it is known of where those are not all."""
+    known = row.num_measured.get("accuracy", row.num_problems)
+    return f"{percent_interval(row.accuracy)}{_over(known, row.num_problems)}"
+
+
+def _over(num: int, total: int) -> str:
+    """Return of how many problems a figure is, where it is not of all.
+
+    >>> _over(9, 12), _over(12, 12)
+    (', of 9 of 12 problems', '')
+    """
+    return "" if num == total else f", of {count(num)} of {counted(total, 'problem')}"

@@ -39,13 +39,16 @@ def is_locked(place: Path) -> bool:
 
 
 @contextmanager
-def locked(place: Path, held: Path, *, shared: bool) -> Iterator[None]:
+def locked(
+    place: Path, held: Path, *, shared: bool, remedy: str = "wait for it or stop it, or choose another --out"
+) -> Iterator[None]:
     """Hold the lock of a file, which then says who holds it.
 
     Args:
         place: the file; made if it is missing.
         held: what the message says is in use.
         shared: hold it beside others that do so; of these none is named.
+        remedy: what to do about another process that holds it.
 
     Raises:
         ArtifactError: another process holds it; the message names its pid.
@@ -61,8 +64,7 @@ def locked(place: Path, held: Path, *, shared: bool) -> Iterator[None]:
                 stream.seek(0)
                 holder = stream.read().strip()
                 raise ArtifactError(
-                    f"{held} is in use by {f'process {holder}' if holder else 'shards of its work'}; wait for it or "
-                    "stop it, or choose another --out"
+                    f"{held} is in use by {f'process {holder}' if holder else 'shards of its work'}; {remedy}"
                 )
         stream.truncate(0)
         if not shared:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from swerve.artifacts.record import Record
 from swerve.estimates import Correlation, Estimate, WilcoxonResult
+from swerve.text import counted, number_interval, points_interval, whole_percent
 
 
 class ArmSuccess(Record):
@@ -141,6 +142,15 @@ class Swaps(Record):
             return self.policies
         return (SwapPolicy(policy="reference", selections=self.selections, differences=()),)
 
+    def __repr__(self) -> str:
+        """Return the success after each token, a line for each kind of position."""
+        lines = [f"Swaps(of {self.num_rollouts} rollouts, {self.num_continuations} continuations of each token)"]
+        for one in self.selections:
+            arms = {"own token": one.reference, "checkpoint's": one.checkpoint, "another": one.alternative}
+            rates = (f"{name} {whole_percent(arm.success)}" for name, arm in arms.items() if arm.success is not None)
+            lines.append(f"{one.selection}: {', '.join(rates)}")
+        return "\n".join(lines)
+
     def selection(self, name: SwapPositions) -> SwapSelection | None:
         """Return what the reference's continuations say of one kind of position."""
         return next((one for one in self.selections if one.selection == name), None)
@@ -165,6 +175,13 @@ class Prediction(Record):
     mean_square_effect: Estimate | None
     """Mean of these products: the squared effect without the noise of sampling; 0 without effects."""
     selectors: tuple[PredictionSelector, ...]
+
+    def __repr__(self) -> str:
+        """Return two lines: on how many positions, and which score ranks their effects best."""
+        ranked = [one for one in self.selectors if one.spearman is not None]
+        best = max(ranked, key=lambda one: one.spearman.mean if one.spearman else 0.0, default=None)
+        said = "no score is ranked" if best is None else f"highest: {best.selector}, {number_interval(best.spearman)}"
+        return f"Prediction(by {self.policy}: {counted(self.num_positions, 'position')})\n{said}"
 
 
 class PivotOverlap(Record):
@@ -228,6 +245,14 @@ class Pivots(Record):
     """In the first wrong sentence, or step, of rollouts whose label says no more; by chance any of its sentences."""
     breaks: Breaks
 
+    def __repr__(self) -> str:
+        """Return two lines: how many tokens or sentences make success jump, and how many of them are confirmed."""
+        return (
+            f"Pivots(by {self.policy}: {counted(self.num_pivots, self.unit)} in "
+            f"{counted(self.num_rollouts, 'rollout')}, {self.num_rises} up and {self.num_falls} down)\n"
+            f"confirmed on fresh ones: {self.num_confirmed}; mean jump {points_interval(self.size_estimate)} points"
+        )
+
 
 class CrossSamplingPoint(Record):
     """One selector at one budget of swapped tokens."""
@@ -277,6 +302,13 @@ class CrossSampling(Record):
     num_problems: int
     num_samples: int
     directions: tuple[CrossSamplingDirection, ...]
+
+    def __repr__(self) -> str:
+        """Return a line, and one for each direction: how far apart the two models' accuracies are."""
+        lines = [f"CrossSampling(of {counted(self.num_problems, 'problem')}, {self.num_samples} samples of each)"]
+        for one in self.directions[:2]:
+            lines.append(f"{one.direction}: {points_interval(one.gap)} points apart")
+        return "\n".join(lines)
 
 
 class AttributionScore(Record):

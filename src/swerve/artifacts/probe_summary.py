@@ -34,7 +34,7 @@ from swerve.artifacts.record import Record
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate, McNemarResult
-from swerve.text import counted, number_interval
+from swerve.text import NOT_MEASURED, counted, number_interval, points_interval, whole_percent
 
 
 class HasCheckpoint(Protocol):
@@ -221,9 +221,33 @@ class ProbeSummary(Tested, DivergenceFindings, Compared):
     """SHA-256 of each table of the probe, by name within `probe/`."""
 
     def __repr__(self) -> str:
-        """Return one line: what was compared, and on how much."""
+        """Return three lines: what was compared on how much, how far it is apart, and what a forced token does."""
         compared = f"{', '.join(self.checkpoints)} against {self.reference}"
-        return f"ProbeSummary({compared}: {counted(self.num_rollouts, 'rollout')} of {self.population})"
+        far = (
+            NOT_MEASURED
+            if self.final_divergence is None
+            else f"{number_interval(self.final_divergence)} nats per token"
+        )
+        return (
+            f"ProbeSummary({compared}: {counted(self.num_rollouts, 'rollout')} of {self.population})\n"
+            f"{self.final}: {self.divergence} {far}\n"
+            f"{self.cause_line or 'not tested for cause: no token was forced at a spike'}"
+        )
+
+    @property
+    def cause_line(self) -> str | None:
+        """How often continuations end right after each token at the highest spikes, in words; None: not tested."""
+        spike = self.spike_swaps
+        if spike is None:
+            return None
+        if spike.effect is None:
+            return f"at {counted(spike.num_positions, 'spike')} both models choose the same token: nothing was replaced"
+        own, new, other = (whole_percent(arm.success) for arm in (spike.reference, spike.checkpoint, spike.alternative))
+        tried = "" if spike.alternative.success is None else f", {other} after another"
+        return (
+            f"at {counted(spike.num_positions, 'spike')} {self.reference} ends right {own} after the answer's own "
+            f"token, {new} after that of {self.final}{tried}: {points_interval(spike.effect)} points"
+        )
 
     @property
     def by_itself(self) -> str:

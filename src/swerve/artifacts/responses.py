@@ -40,11 +40,14 @@ IMPORTED = "imported"
 _OF_REWARD = ("status", "answered", "parts", "extracted", "detail")
 """What a response has of its reward under the same names."""
 
+_SHOWN_CHARS = 200
+"""Of a text, where a response is printed."""
+
 Ids = tuple[int, ...]
 Spans = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Response:
     """What a model wrote for a problem. What is not known is None or empty.
 
@@ -136,6 +139,15 @@ class Response:
         """Return it with what a grader says of it."""
         said = {name: getattr(reward, name) for name in _OF_REWARD}
         return replace(self, reward=reward.value, correct=reward.is_right, **said)
+
+    def __repr__(self) -> str:
+        """Return three lines at most: to which problem, by whom and whether it is right; and the text's beginning."""
+        number = "" if self.sample is None else f", sample {self.sample}"
+        verdict = {True: "right", False: "wrong", None: "no verdict"}[self.correct]
+        said = f"{len(self.completion_ids)} token ids" if self.text is None else repr(self.text[:_SHOWN_CHARS])
+        rest = len(self.text or "") - _SHOWN_CHARS
+        more = f"... ({rest:,} more characters)" if rest > 0 else ""
+        return f"Response to {self.problem.id!r} by {self.label or 'unknown'}{number}: {verdict}\n{said}{more}"
 
     @property
     def rollout(self) -> Rollout:

@@ -41,15 +41,13 @@ from swerve.artifacts.files import (
 )
 from swerve.artifacts.locks import is_locked, locked, remove_leftovers
 from swerve.artifacts.torchrun import torchrun_job
-from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
+from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest, shown
 
 RUN_SCHEMA_VERSION = 1
 RUNS = Path("runs")
 """Folder in which a run is found by its name."""
 _BEFORE_METRICS = ("initial", "rollouts", "problems.jsonl", "tensorboard", "wandb", "trackers.json")
 """What a stage and its trackers may have made in a run before the first line of metrics."""
-
-
 PROBED = "probed"
 """Status of a directory that holds a probe of responses from elsewhere: no recipe, no checkpoints."""
 
@@ -415,17 +413,21 @@ def find_run(run: str | Path | RunDirectory) -> RunDirectory:
     """Return the run that a user names: by its path, by its name under `runs/`, or as it is.
 
     Raises:
-        ArtifactError: there is no such run; the message names the nearest.
+        ArtifactError: there is no such run; the message names the nearest. ConfigError: it is neither path nor run.
     """
     if isinstance(run, RunDirectory):
         run.read_provenance()
         return run
+    if not isinstance(run, str | os.PathLike):
+        raise ConfigError(f"a run is given by its path, its name under {RUNS}/, or as it is, and not as {shown(run)}")
     path = Path(run)
     if not path.exists() and (RUNS / path / "run.json").is_file():
         path = RUNS / path
     if not path.exists():
-        names = [str(place.parent) for folder in {RUNS, path.parent} for place in folder.glob("*/run.json")]
-        hint = nearest(str(path), names) or nearest(str(RUNS / path), names)
+        path_name = path.name.partition(":")[0]  # of RUN:SELECTOR the run
+        places = [place.parent for folder in {RUNS, path.parent} for place in folder.glob("*/run.json")]
+        near = [str(place) for place in places if nearest(path_name, [place.name])]
+        hint = nearest(str(path.parent / path_name), near) or nearest(str(RUNS / path_name), near)
         raise ArtifactError(
             f"run directory {path} does not exist{hint or f'; `swerve runs` lists those under {RUNS}/'}"
         )

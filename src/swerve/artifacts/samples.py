@@ -5,7 +5,9 @@ A row has its whole problem, so that it can be graded again without the task's s
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +18,13 @@ import pyarrow.parquet as pq
 from pydantic import JsonValue, ValidationError
 
 from swerve.artifacts.files import SEAL, parse_json, regular_file, sealed
+from swerve.artifacts.frames import Framed
 from swerve.artifacts.record import Record
 from swerve.artifacts.response_columns import SAMPLES_SCHEMA
-from swerve.artifacts.responses import Response, by_problem, iter_response_table, write_responses
-from swerve.artifacts.tables import PROVENANCE
-from swerve.errors import ArtifactError, unreadable
+from swerve.artifacts.responses import Response, by_problem, iter_response_table, responses_table, write_responses
+from swerve.artifacts.tables import PROVENANCE, read_table
+from swerve.errors import ArtifactError, ConfigError, shown, unreadable
+from swerve.text import counted, judged_words
 from swerve.types import FinishReason, RewardStatus
 
 SAMPLES_TABLE = "samples"
@@ -102,8 +106,8 @@ class SamplesInfo(Record):
         return self.tokenizer is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleFile:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SampleFile(Framed):
     """The content of a file of samples."""
 
     info: SamplesInfo
@@ -114,9 +118,26 @@ class SampleFile:
         """Return the samples of each problem, by its id."""
         return {name: tuple(group) for name, group in by_problem(self.samples).items()}
 
+    def table(self) -> pa.Table:
+        """Return one row a response."""
+        return responses_table(list(self.samples), SAMPLES_SCHEMA)
 
-@dataclass(frozen=True, slots=True)
-class StoredSamples:
+    def __iter__(self) -> Iterator[Response]:
+        """Go through the responses."""
+        return iter(self.samples)
+
+    def __len__(self) -> int:
+        """Return the number of responses."""
+        return len(self.samples)
+
+    def __repr__(self) -> str:
+        """Return three lines: whose samples, how they were taken, how many are right."""
+        table = self.table()
+        return f"SampleFile {_described(self.info)}\n{right_words(table)}{how_judged(table)}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StoredSamples(Framed):
     """A file of samples that is not held: its rows are read anew by whoever iterates over them."""
 
     path: Path
@@ -131,9 +152,63 @@ class StoredSamples:
         """The rows, those to one problem together; see `iter_samples`."""
         return iter_samples(self.path)
 
+    def table(self) -> pa.Table:
+        """Return one row a response."""
+        return read_table(self.path, SAMPLES_SCHEMA)
+
+    def __fspath__(self) -> str:
+        """Return the file's path."""
+        return str(self.path)
+
+    def __iter__(self) -> Iterator[Response]:
+        """Go through the responses."""
+        return self.samples
+
+    def __len__(self) -> int:
+        """Return the number of responses."""
+        return int(pq.read_metadata(self.path).num_rows)
+
+    def __repr__(self) -> str:
+        """Return three lines: whose samples, how they were taken, how many are right."""
+        table = self.table()
+        return f"StoredSamples {_described(self.info)}\n{right_words(table)}, in {self.path}{how_judged(table)}"
+
 
 Samples = SampleFile | StoredSamples
 """A file of samples, held or not."""
+
+
+def _described(info: SamplesInfo) -> str:
+    temperatures = " and ".join(f"{value:g}" for value in info.temperatures)
+    return (
+        f"of {info.model.label}: {num_words(info)}, {info.task.get('kind')}\n"
+        f"temperature {temperatures}, at most {counted(info.max_new_tokens, 'token')}, seed {info.seed}"
+    )
+
+
+def num_words(info: SamplesInfo) -> str:
+    """Return how many samples there are of how many problems, such as `2 answers to each of 3 problems`."""
+    each = "each of " if info.num_problems != 1 else ""
+    return f"{counted(info.num_samples, 'answer')} to {each}{counted(info.num_problems, 'problem')}"
+
+
+def how_judged(table: pa.Table) -> str:
+    """Return which graders judged a table's responses, and whether most were cut off: `text.judged_words`."""
+    pairs = dict.fromkeys(zip(*(table[name].to_pylist() for name in ("family", "problem_details")), strict=True))
+    graders = [json.loads(details or "{}").get("grader") or family for family, details in pairs]
+    return judged_words(graders, table["finish_reason"].to_pylist().count("length"), table.num_rows)
+
+
+def right_words(table: pa.Table) -> str:
+    """Return how many of a table's responses are right, in words; those without a verdict count apart.
+
+    >>> right_words(pa.table({"correct": [True, False, None]}))
+    '1 of 2 right, 1 not graded'
+    """
+    verdicts = table["correct"].to_pylist()
+    unknown = verdicts.count(None)
+    said = f"{verdicts.count(True)} of {len(verdicts) - unknown} right"
+    return f"{said}, {unknown} not graded" if unknown else said
 
 
 def write_samples(path: Path, info: SamplesInfo, samples: Sequence[Response] | pa.Table) -> None:
@@ -173,12 +248,39 @@ def _is_marked(schema: pa.Schema) -> bool:
     return bool((schema.metadata or {}).get(b"swerve_table") == SAMPLES_TABLE.encode())
 
 
+def files_of_models(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder of samples by their model's label; empty where it has anything else beside them.
+
+    Raises:
+        ArtifactError: a file is damaged.
+    """
+    files = sorted(path for path in folder.iterdir() if path.name[0] not in "._") if os.path.isdir(folder) else []
+    if not all(path.suffix == ".parquet" and is_samples_file(path) for path in files):
+        return {}
+    return {read_samples_info(path).model.label: path for path in files}
+
+
+def file_of_model(files: Mapping[str, Path], label: str, source: Path | str) -> Path | None:
+    """Return the samples of a model by what it is called, or else by where it is; None: there are none.
+
+    Args:
+        files: of several models, by label.
+        label: of the model.
+        source: its folder, or its name on the hub.
+    """
+    by_source = {read_samples_info(path).model.source: path for path in files.values()}
+    return files.get(label) or by_source.get(str(source))
+
+
 def read_samples(path: str | Path) -> SampleFile:
     """Return the samples in a file, checked row by row.
 
     Raises:
         ArtifactError: the file is missing, damaged, changed, or no file of samples; the message names file and row.
+        ConfigError: no path is given.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"samples are read from a file, and not from {shown(path)}")
     path = Path(path)
     return SampleFile(info=read_samples_info(path), samples=tuple(iter_samples(path)))
 

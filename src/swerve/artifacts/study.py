@@ -35,6 +35,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "length": Measure(title="completion length", unit="tokens"),
         "distinct_right": COMPARED["distinct_right"],
         "similarity": Measure(title="similarity of samples", unit="cosine"),
+        "embedding_similarity": COMPARED["embedding_similarity"],
         "reflections": COMPARED["reflections"],
         "empty_thinking": COMPARED["empty_thinking"],
         "truncated": COMPARED["truncated"],

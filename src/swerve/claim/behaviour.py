@@ -104,9 +104,8 @@ def behaviour_part(summary: ProbeSummary) -> BehaviourPart:
     own, other = (percent_as(value, noise.difference) for value in (claim.estimate.mean, noise.value))
     differ = "differ" if shown else "are not seen to differ" if summary.reliable else "may differ (too few to tell)"
     said = (
-        f"the models {differ} elsewhere than under noise of the weights as "
-        f"large: {own} of the divergence is on the fifth of the tokens at which {summary.reference} is least certain, "
-        f"against {other} with noise"
+        f"the models {differ} elsewhere than under noise of the weights as large: {own} of the divergence is on the "
+        f"fifth of the tokens at which `{summary.reference}` is least certain, against {other} with noise"
     )
     line = verdict("differs_beyond_noise", said, noise.difference, shown=shown, num=num, null="noise of the weights")
     rows = [

@@ -9,11 +9,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.excerpts import AskedProblem, asked_problems
 from swerve.artifacts.files import TEMPORARY_PREFIX, regular_file, sha256_file, verify_file
 from swerve.artifacts.parts import Parts, digest_of
+from swerve.artifacts.responses import IMPORTED
 from swerve.artifacts.run import RunDirectory, given_command
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.study import find_study
+from swerve.claim.answers import BY_PROBLEM, AnsweredProblem
 from swerve.claim.part import Part
 from swerve.claim.record import ClaimCard, ProblemRow
 from swerve.claim.settings import ClaimSettings
@@ -23,8 +26,10 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.eval.sampling import chosen_problems
 from swerve.formats.imported_responses import LeftOut
 from swerve.formats.table_files import digest_of_table
+from swerve.models.folder_texts import check_asked
 from swerve.progress import Progress
 from swerve.rewards.checks import problems_digest
+from swerve.types import Problem
 
 _CHANGES_NOTHING = {"parts", "runtime", "rollout", "study"}
 """Settings that change none of the samples."""
@@ -50,22 +55,15 @@ def write_card(
     # Everything that can be wrong is checked before the first sample.
     kinds = ClaimCard.kinds(settings.parts)
     _check_given(sides, settings, out)
-    check_vocabularies(sides)
     base, trained, *runs = (side for side in sides if not side.is_prompt)
     prompts = [side for side in sides if side.is_prompt]
     problems = chosen_problems(settings, progress) if base.model else []
+    models = {side.label: side.model for side in sides if side.model is not None}
+    check_asked(models, problems, settings.max_new_tokens)
+    check_vocabularies(sides)
     contents = tuple(map(_content, sides))
     _check_given_once(sides, contents)
-    inputs: dict[str, Any] = {
-        "models": [[side.label, content] for side, content in zip(sides, contents, strict=True)],
-        "problems": problems_digest(problems),
-        "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING),
-    }
-    if any(side.fields for side in sides):
-        inputs["fields"] = [dict(side.fields) for side in sides]
-    if settings.texts:
-        inputs["texts"] = [sha256_file(Path(text)) for text in settings.texts]
-    parts = Parts(out / "claim.partial", inputs, copied=shard.copied)
+    parts = Parts(out / "claim.partial", _inputs(sides, contents, problems, settings), copied=shard.copied)
 
     # Of an earlier card the parts that are measured stay.
     known = _earlier_card(out, parts, sides, contents, progress)
@@ -90,36 +88,84 @@ def write_card(
                 measured[name] = _measured(name, work)
         if shard.is_share:
             return None
-        card = ClaimCard(
-            base=base.label,
-            trained=trained.label,
-            task=settings.task.kind,
-            num_problems=work.size.num_problems,
-            num_groups=work.size.num_groups,
-            num_alike=work.size.num_alike,
-            num_samples=work.size.num_samples,
-            inputs=digest_of(inputs),
-            contents=contents,
-            made=_made(sides, out),
-            by_problem=(known and known.by_problem) or _problem_rows(work, measured),
-            files={str(file.relative_to(out)): sha256_file(file) for file in _rests_on(out)},
-            **measured,  # type: ignore[arg-type]
-        )
+        card = _card(work, sides, contents, measured, known)
         card.write(out / "claim.json")
         _write_page(out, card)
         _clear(out)
     return card
 
 
+def _inputs(
+    sides: Sequence[Side], contents: Sequence[str], problems: Sequence[Problem], settings: ClaimSettings
+) -> dict[str, Any]:
+    """Return what a card is of: cards of other inputs are other cards."""
+    inputs: dict[str, Any] = {
+        "models": [[side.label, content] for side, content in zip(sides, contents, strict=True)],
+        "problems": problems_digest(problems),
+        "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING),
+    }
+    if any(side.fields for side in sides):
+        inputs["fields"] = [dict(side.fields) for side in sides]
+    if settings.texts:
+        inputs["texts"] = [sha256_file(Path(text)) for text in settings.texts]
+    return inputs
+
+
+def _card(
+    work: Work, sides: Sequence[Side], contents: tuple[str, ...], measured: Mapping[str, Part], known: ClaimCard | None
+) -> ClaimCard:
+    """Return the card of all that was measured; what an earlier one has of the samples stays."""
+    return ClaimCard(
+        base=work.base.label,
+        trained=work.trained.label,
+        task=_task_name(work),
+        num_problems=work.size.num_problems,
+        num_groups=work.size.num_groups,
+        num_alike=work.size.num_alike,
+        num_samples=work.size.num_samples,
+        inputs=digest_of(work.parts.inputs),
+        contents=contents,
+        made=_made(sides, work.out),
+        by_problem=(known and known.by_problem) or _problem_rows(work, measured),
+        answers_by_problem=(known and known.answers_by_problem)
+        or tuple(map(AnsweredProblem.model_validate, work.parts.get(BY_PROBLEM) or ())),
+        written=(known and known.written) or _written(work, measured),
+        files={str(file.relative_to(work.out)): sha256_file(file) for file in _rests_on(work.out)},
+        **measured,  # type: ignore[arg-type]
+    )
+
+
+def _task_name(work: Work) -> str:
+    """Return the kind of the task; of files that name no task of swerve the family or the set that all samples name."""
+    kind = work.settings.task.kind
+    if work.problems or kind != "table":
+        return kind
+    samples = [one for side in work.samples for group in side.values() for one in group]
+    families, sets = {one.problem.family for one in samples} - {IMPORTED}, {one.population for one in samples}
+    return next((name for names in (families, sets) if len(names) == 1 for name in names if name), kind)
+
+
+def _is_of_samples(measured: Mapping[str, Part]) -> bool:
+    return any(part.is_of_samples and part.is_measured for part in measured.values())
+
+
 def _problem_rows(work: Work, measured: Mapping[str, Part]) -> tuple[ProblemRow, ...]:
     """Return how many samples of each problem are right; none where no part that was measured is of samples."""
-    if not any(part.is_of_samples and part.is_measured for part in measured.values()):
+    if not _is_of_samples(measured):
         return ()
     nums, right = work.counts
+    groups = work.clusters or [""] * nums.shape[1]
     return tuple(
-        ProblemRow(problem=name, base_right=a, base_samples=b, trained_right=c, trained_samples=d)
-        for name, a, b, c, d in zip(work.samples[0], right[0], nums[0], right[1], nums[1], strict=True)
+        ProblemRow(problem=name, base_right=a, base_samples=b, trained_right=c, trained_samples=d, group=group)
+        for name, a, b, c, d, group in zip(work.samples[0], right[0], nums[0], right[1], nums[1], groups, strict=True)
     )
+
+
+def _written(work: Work, measured: Mapping[str, Part]) -> tuple[AskedProblem, ...]:
+    """Return what both models wrote to problems; nothing where `_problem_rows` has none."""
+    if not _is_of_samples(measured):
+        return ()
+    return asked_problems(dict(zip((work.base.label, work.trained.label), work.samples, strict=True)))
 
 
 def _made(sides: Sequence[Side], out: Path) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,7 @@ class ContaminationPart(Part):
         sampled = work.sample([work.wanted("begun", side, problems=begun, template="raw") for side in work.sides])
 
         rows, verdicts = [], []
+        named: Any = {"columns": ("control", "question"), "problems": [problem.id for problem, _ in pairs]}
         for side, responses in zip(work.sides, sampled, strict=True):
             figures = np.array([matches(*each) for each in zip(responses, rests, strict=True)])
             shares = figures.reshape(len(SHARES), 2, len(pairs), 3)
@@ -71,9 +73,10 @@ class ContaminationPart(Part):
                 row = zip(ContaminationRow.model_fields, (side.label, share, *rates), strict=True)
                 rows.append(ContaminationRow.model_validate(dict(row)))
             own, others = shares[..., 0].mean(axis=0)
-            said = f"{side.label} continues the questions word for word more often than {control}"
-            unseen = f"{side.label} is not seen to continue the questions word for word more often than {control}"
-            verdicts.append(larger("completes_questions", side.label, own, others, said, unseen, null=control))
+            said = f"`{side.label}` continues the questions word for word more often than {control}"
+            unseen = f"`{side.label}` is not seen to continue the questions word for word more often than {control}"
+            line = larger("completes_questions", side.label, own, others, said, unseen, null=control, **named)
+            verdicts.append(line)
         return ContaminationPart(control=control, completions=tuple(rows), verdicts=tuple(verdicts))
 
     @classmethod

@@ -2,45 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from swerve.claim.part import Part, Row
-from swerve.claim.reasoning import KEPT
+from swerve.claim.problem_rows import (
+    BASE,
+    TRAINED,
+    Columns,
+    accuracy_rows,
+    answer_rows,
+    compared_rows,
+    cut_off_rows,
+    gained_rows,
+    level_rows,
+    means,
+    rate_rows,
+    run_rows,
+    solved_rows,
+)
 from swerve.claim.record import ClaimCard
 from swerve.claim.verdicts import ClaimVerdict
 from swerve.estimates import Estimate
-from swerve.report.evidence import Evidence, Figure, Value
+from swerve.report.evidence import Evidence, Figure
 from swerve.report.rows import mean_of
-from swerve.statistics.pass_at_k import pass_at_k
-from swerve.statistics.sample_counts import most_have
 from swerve.text import count, percent, percent_as, points_interval
 
-_BASE, _TRAINED = "before", "after"
-"""Columns of both models."""
-_NOTE = "Brackets are intervals over problems."
-Columns = dict[str, Sequence[Value]]
+_PLACE = "in the folder of claim.json"
+_TAKEN = {
+    "problem",
+    "group",
+    "both",
+    "neither",
+    "row",
+    "chance",
+    "tries",
+    "within",
+    "run",
+    "prompt",
+    "over",
+    "n",
+    "difference",
+    "accuracy",
+    "graft",
+    "direction",
+    "value",
+}
+"""Names of other columns, which a model may be called too."""
 Make = Callable[[ClaimCard, ClaimVerdict], Evidence | None]
 """Finds the rows of a line."""
 
 
 def fact_evidence(card: ClaimCard, name: str, part: Part) -> Iterator[tuple[str, Evidence | None]]:
     """Yield what a part says that is no claim, each with its rows."""
-    for number, fact in enumerate(part.facts):
-        yield fact, _solved(card) if name == "gained" and not number else None
+    for number, fact in enumerate(part.facts(card.base, card.trained)):
+        rows = _renamed(card, level_rows(card)) if name == "accuracy" else None
+        if name == "answers":
+            rows = _renamed(card, cut_off_rows(card))
+        if name == "gained":  # what more answers would solve is estimated from how many of each problem are right
+            rows = _renamed(card, rate_rows(card, ()) if number else solved_rows(card))
+        yield fact, rows
 
 
 def line_evidence(card: ClaimCard, name: str, verdict: ClaimVerdict) -> Evidence | None:
     """Return the rows behind a line of a part; None where it is not determined, or its card has no such rows."""
-    make = _OF_PARTS.get(name)
-    if verdict.shown is None or make is None:
+    if verdict.shown is None:
         return None
-    found = make(card, verdict)
+    if verdict.rows:
+        return _renamed(card, compared_rows(card, name, verdict))
+    make = _OF_PARTS.get(name)
+    found = None if make is None else _renamed(card, make(card, verdict))
     if found is not None and verdict.estimate is None and verdict.claim != "base_reaches_gained":
         return replace(found, figures=())  # of a card without intervals there is nothing to compare with
     return found
+
+
+def side_name(card: ClaimCard, field: str) -> str:
+    """Return what a page calls a field or a column: those of either model by its label.
+
+    >>> card = ClaimCard(base="old", trained="new", task="", num_problems=1, num_samples=1, inputs="")
+    >>> side_name(card, "base"), side_name(card, "trained_other"), side_name(card, "only_base"), side_name(card, "gain")
+    ('old', 'new, other', 'only old', 'gain')
+    """
+    for side, label in ((BASE, card.base), (TRAINED, card.trained)):
+        name = f"model {label}" if label in _TAKEN else label
+        if field == side:
+            return name
+        if field.startswith(f"{side}_"):
+            return f"{name}, {field.removeprefix(f'{side}_').replace('_', ' ')}"
+        if field.endswith(f"_{side}"):
+            return f"{field.removesuffix(f'_{side}').replace('_', ' ')} {name}"
+    return field
+
+
+def _renamed(card: ClaimCard, found: Evidence | None) -> Evidence | None:
+    """Return rows with the columns of both models under their labels."""
+    if found is None:
+        return None
+    figures = [
+        replace(
+            figure,
+            name=side_name(card, figure.name),
+            columns=tuple(side_name(card, name) for name in figure.columns),
+        )
+        for figure in found.figures
+    ]
+    columns = {side_name(card, name): column for name, column in found.columns.items()}
+    return replace(found, columns=columns, figures=tuple(figures), place=_PLACE)
 
 
 def _by(size: Estimate, value: float) -> str:
@@ -49,109 +119,12 @@ def _by(size: Estimate, value: float) -> str:
     return points_interval(Estimate(mean=value, low=value + low, high=value + high)).partition(" (")[0]
 
 
-def _pair(size: Any, *, has_ends: bool = True, columns: tuple[str, str] = (_BASE, _TRAINED)) -> list[Figure]:
-    """Return the figures of a paired difference, and of its ends."""
+def _pair(size: Any, *, columns: tuple[str, str] = (BASE, TRAINED)) -> list[Figure]:
+    """Return the figures of a paired difference, and of both means."""
     difference = Figure(
         name="difference", statistic="paired difference of means", columns=columns, write=partial(_by, size)
     )
-    write = partial(percent_as, difference=size)
-    ends = [Figure(name=name, statistic="mean", columns=(name,), write=write) for name in columns]
-    return [*ends, difference] if has_ends else [difference]
-
-
-def _rates(card: ClaimCard) -> tuple[list[str], list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the problems, and of each model how many samples of each were right, of how many."""
-    rows = card.by_problem
-    before = [(row.base_right or 0, row.base_samples or 0) for row in rows]
-    return [row.problem for row in rows], before, [(row.trained_right or 0, row.trained_samples or 0) for row in rows]
-
-
-def _of_samples(id: str, columns: Columns, figures: Sequence[Figure], filter: str) -> Evidence:
-    return Evidence(
-        id=id,
-        table="claim.json, by_problem",
-        filter=filter,
-        columns=columns,
-        figures=tuple(figures),
-        command=_COMMAND,
-        note=_NOTE,
-    )
-
-
-_COMMAND = """import json
-import pandas as pd
-rows = pd.DataFrame(json.load(open("claim.json"))["by_problem"]).set_index("problem")
-before, after = rows.base_right / rows.base_samples, rows.trained_right / rows.trained_samples"""
-
-
-def _accuracy(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
-    """Return the accuracy at each problem, or pass@k where a line is of several samples."""
-    names, before, after = _rates(card)
-    if not names:
-        return None
-    if verdict.claim in ("accuracy_rose", "accuracy_fell"):
-        columns: Columns = {"problem": names}
-        for name, side in ((_BASE, before), (_TRAINED, after)):
-            columns[name] = [right / num for right, num in side]
-            columns[f"right {name}"], columns[f"samples {name}"] = zip(*side, strict=True)
-        return _of_samples("accuracy", columns, _pair(verdict.estimate), "the fraction of samples that are right")
-
-    # The k whose interval the line has; above one sample the problems that have enough of them.
-    rows = [row for row in card.accuracy.pass_at_k if row.difference == verdict.estimate]
-    if not rows or rows[0].k is None:
-        return None
-    k = rows[0].k
-    full = most_have([[num for _, num in side] for side in (before, after)]) if k > 1 else 1
-    kept = [at for at in range(len(names)) if min(before[at][1], after[at][1]) >= max(k, full)]
-    columns = {"problem": [names[at] for at in kept]}
-    for name, side in ((_BASE, before), (_TRAINED, after)):
-        columns[name] = [pass_at_k(side[at][1], side[at][0], k) for at in kept]
-    figures = _pair(verdict.estimate, has_ends=False)
-    return _of_samples(f"pass-at-{k}", columns, figures, f"the chance that one of {k} samples is right (pass@{k})")
-
-
-def _solved(card: ClaimCard) -> Evidence | None:
-    """Return which model solved which problem."""
-    names, before, after = _rates(card)
-    if not names:
-        return None
-    first, second = ([int(right > 0) for right, _ in side] for side in (before, after))
-    pairs = [*zip(first, second, strict=True)]
-    columns: Columns = {"problem": names, _BASE: first, _TRAINED: second}
-    columns |= {"both": [a * b for a, b in pairs], "neither": [(1 - a) * (1 - b) for a, b in pairs]}
-    figures = [
-        Figure(name="problems", statistic="rows"),
-        Figure(name="the trained model alone", statistic="rises", columns=(_BASE, _TRAINED)),
-        Figure(name="the base alone", statistic="falls", columns=(_BASE, _TRAINED)),
-        *(Figure(name=name, statistic="sum", columns=(name,)) for name in ("both", "neither")),
-    ]
-    return _of_samples("solved", columns, figures, "whether a sample is right")
-
-
-def _gained(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
-    """Return the problems that only the trained model solved, with the base's chance of a right answer."""
-    rows = card.gained.gained
-    most = 10 * card.num_samples
-    within = [int(row.bound * most >= 1) for row in rows]
-    figures = [
-        Figure(name="new problems", statistic="rows"),
-        Figure(name=f"within {most:,} tries", statistic="sum", columns=("within",)),
-    ]
-    if len(rows) == 1:
-        figures = [Figure(name="tries", statistic="mean", columns=("tries",))] if verdict.shown else []
-    return Evidence(
-        id="gained-problems",
-        table="claim.json, gained.gained",
-        filter="problems that the trained model solved and the base never did",
-        columns={
-            "problem": [row.problem for row in rows],
-            "chance": [row.bound for row in rows],
-            "tries": [mean_of(row.samples_needed) for row in rows],
-            "within": within,
-        },
-        figures=tuple(figures),
-        note="The base has at least this chance of a right answer: that of those that the trained model wrote.",
-    )
+    return [*means(size, columns), difference]
 
 
 def _table(
@@ -171,12 +144,16 @@ def _table(
         if not rows:
             return None
         columns: Columns = {name: [mean_of(getattr(row, name)) for row in rows] for name in type(rows[0]).model_fields}
+        over = []
+        if verdict.num is not None:
+            columns["n"] = [verdict.num] * len(rows)
+            over = [Figure(name="n", statistic="most", columns=("n",))]
         return Evidence(
             id="-".join(filter(None, (part, table, verdict.of or verdict.claim))),
             table=f"claim.json, {part}.{table}",
             unit="row",
             columns=columns,
-            figures=tuple(figures(verdict)),
+            figures=(*figures(verdict), *over),
             command="import json\nimport pandas as pd\n"
             f'rows = pd.DataFrame(json.load(open("claim.json"))["{part}"]["{table}"])',
             note="Each cell is a mean over problems. Brackets are intervals over them.",
@@ -188,25 +165,6 @@ def _table(
 def _mean(column: str, size: Any, *, is_difference: bool = False) -> Figure:
     write = partial(_by, size) if is_difference else partial(percent_as, difference=size)
     return Figure(name=column, statistic="mean", columns=(column,), write=write)
-
-
-def _runs(verdict: ClaimVerdict) -> list[Figure]:
-    size = verdict.estimate
-    return [
-        Figure(name="runs", statistic="rows"),
-        _mean("accuracy", size),
-        _mean("difference", size, is_difference=True),
-    ]
-
-
-def _reasoning(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
-    """Return the chance of an answer after parts of its own reasoning, and of another problem's."""
-    own = "trained" if verdict.of == card.trained else "base"
-    columns = (f"{own}_other", own)
-    make = _table(
-        "reasoning", "curve", lambda row, _: row.kept > KEPT[0], lambda line: _pair(line.estimate, columns=columns)
-    )
-    return make(card, verdict)
 
 
 def _weights(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
@@ -225,16 +183,18 @@ def _weights(card: ClaimCard, verdict: ClaimVerdict) -> Evidence | None:
         id=f"weights-directions-{verdict.of}",
         table="claim.json, weights.directions",
         unit="direction",
-        columns={"direction": [*range(len(card.weights.directions))], "accuracy": card.weights.directions},
+        columns={
+            "direction": [*range(len(card.weights.directions))],
+            "accuracy": card.weights.directions,
+            verdict.of: [mean_of(verdict.estimate)] * len(card.weights.directions),
+        },
         figures=(
+            Figure(name=verdict.of, statistic="mean", columns=(verdict.of,), write=percent),
             Figure(name="random changes", statistic="rows", write=count),
             Figure(name="the best of them", statistic="most", columns=("accuracy",), write=percent),
         ),
-        note="Greedy answers of the base with a random change of each weight, as large as the part's.",
+        note="Greedy answers of the model before with a random change of each weight, as large as the part's.",
     )
-
-
-_GAINS = {"gain_by_finishing": "truncation", "gain_by_format": "format", "gain_by_correctness": "correctness"}
 
 
 def _is_of_noise(row: Any, verdict: ClaimVerdict) -> bool:
@@ -248,31 +208,15 @@ def _is_of_noise(row: Any, verdict: ClaimVerdict) -> bool:
 
 
 _OF_PARTS: dict[str, Make] = {
-    "accuracy": _accuracy,
-    "runs": _table("runs", "runs", lambda row, _: True, _runs),
-    "prompts": _table(
-        *("prompts", "prompts", lambda row, line: row.difference == line.estimate),
-        lambda line: [_mean("base", line.estimate), _mean("difference", line.estimate, is_difference=True)],
-    ),
-    "gained": _gained,
-    "answers": _table(
-        *("answers", "gains", lambda row, line: row.part == _GAINS[line.claim]),
-        lambda line: [_mean("gain", line.estimate, is_difference=True)],
-    ),
-    "contamination": _table(
-        *("contamination", "completions", lambda row, line: row.model == line.of),
-        lambda line: _pair(line.estimate, columns=("exact_control", "exact")),
-    ),
-    "forgetting": _table(
-        *("forgetting", "tasks", lambda row, line: row.task == line.of),
-        lambda line: _pair(line.estimate, columns=("trained", "base")),
-    ),
+    "accuracy": accuracy_rows,
+    "runs": run_rows,
+    "gained": gained_rows,
+    "answers": answer_rows,
     "behaviour": _table(
         *("behaviour", "figures", _is_of_noise),
         lambda line: _pair(line.estimate, columns=("noise", "value")),
     ),
     "weights": _weights,
-    "reasoning": _reasoning,
     "controls": _table(
         *("controls", "arms", lambda row, line: row.arm == line.of),
         lambda line: [_mean("difference", line.estimate, is_difference=True)],

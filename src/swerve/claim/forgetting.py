@@ -62,16 +62,19 @@ class ForgettingPart(Part):
             changes = {"task": task, "split": "heldout", "limit": None}
             problems = chosen_problems(settings.model_copy(update=changes), work.progress)[: settings.some]
             wanted += [work.wanted(f"other-{number}", side, problems=problems, task=task) for side in work.sides]
-        sampled = [[bool(each.correct) for each in responses] for responses in work.sample(wanted)]
+        written = work.sample(wanted)
+        sampled = [[bool(each.correct) for each in responses] for responses in written]
+        problems_of = [[each.problem.id for each in responses] for responses in written[::2]]
 
         # Each task's accuracies are paired over its problems.
         rows, verdicts = [], []
-        for task, base, trained in zip(settings.others, sampled[::2], sampled[1::2], strict=True):
+        for task, base, trained, names in zip(settings.others, sampled[::2], sampled[1::2], problems_of, strict=True):
             changed = task.model_dump(mode="json", exclude={"train"}, exclude_defaults=True)
             name = " ".join([task.kind, *(f"{key}={_said(value)}" for key, value in changed.items())])
-            answers = f"greedy answers to {name}"
-            said, unseen = f"{answers} were right more often before", f"no loss is to be seen of right {answers}"
-            fell = larger("forgot", name, base, trained, said, unseen)
+            answers = f"greedy answers to `{name}`"
+            label = work.sides[1].label
+            said, unseen = f"`{label}` has lost right {answers}", f"`{label}` is not seen to lose right {answers}"
+            fell = larger("forgot", name, base, trained, said, unseen, columns=("trained", "base"), problems=names)
             before, after = (share(sum(right), len(right)) for right in (base, trained))
             rows.append(ForgettingRow(task=name, base=before, trained=after, difference=fell.estimate))
             verdicts.append(fell)
@@ -90,12 +93,11 @@ class ForgettingPart(Part):
             notes=(_NOTE,),
         )
 
-    @property
-    def facts(self) -> list[str]:
-        """How far the models lie apart, in nats per response to the task."""
-        far = {"base": self.kl_from_base, "trained model": self.kl_from_trained}
+    def facts(self, base: str, trained: str) -> list[str]:
+        """Return how far the models lie apart, in nats per response to the task; see `Part.facts`."""
+        far = {base: self.kl_from_base, trained: self.kl_from_trained}
         said = [
-            f"{number_interval(value)} nats per response in samples of the {name}"
+            f"{number_interval(value)} nats per response in samples of `{name}`"
             for name, value in far.items()
             if isinstance(value, Estimate)
         ]

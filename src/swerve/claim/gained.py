@@ -88,8 +88,8 @@ class GainedPart(Part):
         ]
         if own:
             notes.append(
-                f"{work.trained.label} writes these right answers word for word with a chance of {np.mean(own):.2g}, "
-                f"and {work.base.label} with {np.mean(bounds):.2g}: where the first is small, the bound is loose."
+                f"`{work.trained.label}` writes these right answers word for word with a chance of {np.mean(own):.2g}, "
+                f"and `{work.base.label}` with {np.mean(bounds):.2g}: where the first is small, the bound is loose."
             )
         return GainedPart(
             verdicts=reached(work.base.label, gained, num),
@@ -105,19 +105,20 @@ class GainedPart(Part):
             gained=tuple(gained),
         )
 
-    @property
-    def facts(self) -> list[str]:
-        """Which model solved how many problems, and what more samples would add."""
-        trained, base, both, neither = (
+    def facts(self, base: str, trained: str) -> list[str]:
+        """Return which model solved how many problems, and what more samples would add; see `Part.facts`."""
+        only_trained, only_base, both, neither = (
             num or 0 for num in (self.only_trained, self.only_base, self.both, self.neither)
         )
         lines = [
-            f"Of {counted(trained + base + both + neither, 'problem')} the trained model alone solved {trained:,}, the "
-            f"base alone {base:,}, both {both:,} and neither {neither:,}."
+            f"Of {counted(only_trained + only_base + both + neither, 'problem')} `{trained}` alone solved "
+            f"{only_trained:,}, `{base}` alone {only_base:,}, both {both:,} and neither {neither:,}."
         ]
         if isinstance(self.newly_solved, Estimate):
             more = number_interval(self.newly_solved)
-            lines.append(f"As many samples again would add {more} to those that the base solved; a 90% interval.")
+            lines.append(
+                f"With as many answers again `{base}` should solve about {more} problems more; a 90% interval."
+            )
         return lines
 
     @classmethod
@@ -177,8 +178,10 @@ def reached(label: str, gained: Sequence[GainedRow], num_samples: int) -> tuple[
         needed = f"is not seen to solve it within {most:,} tries"
         if shown:
             needed = f"should solve it in about {1 / row.bound:,.0f} tries"
-        sentence = f"One problem is new after RL, and {label} {needed}. One problem decides nothing."
+        sentence = f"One problem is new after RL, and `{label}` {needed}. One problem decides nothing."
     else:
-        sentence = f"Of {len(gained)} problems new after RL {label} should solve {within} within {most:,} tries of each"
+        sentence = (
+            f"Of {len(gained)} problems new after RL `{label}` should solve {within} within {most:,} tries of each"
+        )
         sentence += "." if shown else "; whether it would the others is not known."
     return (ClaimVerdict(claim="base_reaches_gained", shown=shown, sentence=sentence, num=len(gained)),)

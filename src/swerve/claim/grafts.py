@@ -16,8 +16,13 @@ from torch import Tensor
 
 from swerve.artifacts.files import remove
 from swerve.claim.work import NotMeasuredError
+from swerve.models.adapter import whole_folder
+from swerve.models.description import write_description
+from swerve.models.export import write_tokenizer
 from swerve.models.folder_checks import quiet_transformers
-from swerve.models.model_folder import load_base, load_tokenizer
+from swerve.models.hub import local_folder
+from swerve.models.model_folder import WEIGHTS, load_base, load_tokenizer, stored_tensors
+from swerve.models.weight_shards import write_shards
 from swerve.seeds import derive_seed
 
 Graft = Callable[[str, Tensor], Tensor]
@@ -42,6 +47,8 @@ class WeightChange:
             CheckpointError: there is no such model, or it is damaged.
         """
         self._tokenizer = load_tokenizer(trained)
+        places = (local_folder(trained), whole_folder(local_folder(trained)))
+        self._read_tokenizer = next((place for place in places if (place / "tokenizer_config.json").is_file()), None)
         models = [load_base(path, device="cpu", dtype="float32") for path in (base, trained)]
         before, after = ({(name, own.shape): own for name, own in model.named_parameters()} for model in models)
         if odd := before.keys() ^ after.keys():
@@ -85,12 +92,17 @@ class WeightChange:
 
     @contextmanager
     def folder(self, part: Graft, folder: Path) -> Iterator[Path]:
-        """Write the base with a part, the same bytes each time, into a folder that lasts for the block."""
+        """Write the base with a part into a folder that lasts for the block.
+
+        Its bytes are the same each time, whatever version of transformers writes them: samples are known by them.
+        """
         remove(folder)
         weights = {name: (self.weights[name][0] + part(name, change)).float() for name, change in self.changes()}
+        folder.mkdir(parents=True)
+        write_description(folder, self._model, torch.float32)
+        write_shards(folder, WEIGHTS, stored_tensors(self._model, weights))
         with quiet_transformers():
-            self._model.save_pretrained(folder, state_dict=weights)
-            self._tokenizer.save_pretrained(folder)
+            write_tokenizer(folder, self._tokenizer, self._read_tokenizer)
         try:
             yield folder
         finally:

@@ -67,9 +67,13 @@ class Part(Record):
         """Return what it answers."""
         return str(cls.__doc__).partition("\n")[0]
 
-    @property
-    def facts(self) -> Sequence[str]:
-        """What it says that is no claim, a sentence each."""
+    def facts(self, base: str, trained: str) -> Sequence[str]:
+        """Return what it says that is no claim, a sentence each.
+
+        Args:
+            base: label of the model before.
+            trained: label of the model after.
+        """
         return ()
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 
 from swerve.artifacts.responses import Response
 from swerve.claim.part import Count, Part, Points, Row, Share
-from swerve.claim.verdicts import verdict
+from swerve.claim.verdicts import rows_of, verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import paired_difference
 from swerve.statistics.clusters import Array, Clusters
@@ -48,7 +48,8 @@ class PromptsPart(Part):
         """Measure it; see `Part.measure`."""
         if not work.prompts:
             raise NotMeasuredError(
-                f"needs samples of the base under other prompts: {work.base.label}=FILE for each, after the first"
+                f"needs answers by `{work.base.label}` under other prompts: {work.base.label}=FILE for each, after the "
+                "first"
             )
         pairs = [work.paired, *work.paired_prompts]
         places = [Path(side.samples or side.model or "") for side in (work.base, *work.prompts)]
@@ -61,24 +62,27 @@ class PromptsPart(Part):
             (_rates(pair.first[name] for name in own), _rates(pair.second[name] for name in own))
             for pair, own in zip(pairs, compared, strict=True)
         ]
-        part = prompts_part(work.trained.label, names, rates, clusters)
+        labels = (work.base.label, work.trained.label)
+        part = prompts_part(labels, names, rates, clusters, compared)
         notes = [note for pair in pairs[1:] for note in pair.notes]
         return part.model_copy(update={"notes": (*part.notes, *notes)})
 
 
 def prompts_part(
-    label: str,
+    labels: tuple[str, str],
     names: Sequence[str],
     pairs: Sequence[tuple[Array, Array]],
     clusters: Sequence[Clusters | None] | None = None,
+    problems: Sequence[Sequence[str]] | None = None,
 ) -> PromptsPart:
     """Return what the base's accuracies under several prompts show.
 
     Args:
-        label: of the trained model.
+        labels: of the base and of the trained model.
         names: of the prompts.
         pairs: of each prompt the shares of right samples of problems, by the base under it and by the trained model.
         clusters: of each prompt which problems belong together (their groups); by default each is its own cluster.
+        problems: of each prompt the names of the problems.
     """
     clusters = clusters or [None] * len(pairs)
     differences: list[Any] = [
@@ -91,10 +95,15 @@ def prompts_part(
     size = differences[least]
     base, trained = (percent_as(float(rates.mean()), size) for rates in pairs[least])
     more = "is right" if size.low > 0 else "is not seen to be right"
-    said = f"{label} {more} more often than the base under each of {counted(len(pairs), 'prompt')}: under "
-    said += f"{names[least]}, where the least is shown, in {trained} of its samples against {base}"
+    before, after = (f"`{label}`" for label in labels)
+    said = f"{after} {more} more often than {before} under each of {counted(len(pairs), 'prompt')}: under "
+    said += f"`{names[least]}`, where the least is shown, in {trained} of its answers against {base}"
+    line = verdict("accuracy_rose_over_prompts", said, size, shown=size.low > 0, num=len(pairs[least][0]))
+    rows = rows_of((f"under {names[least]}", "trained"), *pairs[least], problems[least] if problems else ())
+    of = clusters[least]
+    rows |= {} if of is None else {"group": tuple(map(str, of))}
     return PromptsPart(
-        verdicts=(verdict("accuracy_rose_over_prompts", said, size, shown=size.low > 0, num=len(pairs[least][0])),),
+        verdicts=(line.model_copy(update={"rows": rows}),),
         notes=("Prompts that were not tried may do better.",),
         prompts=tuple(
             PromptRow(

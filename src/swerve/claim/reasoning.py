@@ -14,7 +14,6 @@ from swerve.claim.part import Cost, Part, Row, Share
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import ClaimVerdict, larger
 from swerve.claim.work import NotMeasuredError, Work
-from swerve.probe.rollouts.tokenise import token_spans
 
 KEPT = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Fractions of the reasoning's tokens."""
@@ -50,16 +49,19 @@ class ReasoningPart(Part):
         means, verdicts, notes = [], [], []
         for side, model, responses in zip(work.sides, work.models, work.greedy, strict=True):
             tokenizer = work.load(model).tokenizer
-            reasoned = [parts for response in responses if (parts := reasoned_parts(response, tokenizer))]
+            found = [(response.problem.id, reasoned_parts(response, tokenizer)) for response in responses]
+            problems, reasoned = [name for name, parts in found if parts], [parts for _, parts in found if parts]
             if len(reasoned) < _FEWEST:
                 raise NotMeasuredError(f"needs {_FEWEST} greedy responses of {side.label} that reason before an answer")
-            notes.append(f"{side.label}: {len(reasoned)} of {len(responses)} greedy responses reason before an answer.")
+            notes.append(
+                f"`{side.label}`: {len(reasoned)} of {len(responses)} greedy responses reason before an answer."
+            )
 
             # The answer's probability is the product of its tokens'.
             logprobs = work.logprobs(f"reasoning-{side.label}", model, cut_sequences(reasoned))
             chances = np.exp([*map(sum, logprobs)]).reshape(-1, 2, len(KEPT))
             means.append(chances.mean(axis=0))
-            verdicts.append(reasoning_verdict(side.label, chances))
+            verdicts.append(reasoning_verdict(side.label, chances, problems))
         (base, base_other), (trained, trained_other) = means
         rows = zip(KEPT, base, trained, base_other, trained_other, strict=True)
         fields = ReasoningRow.model_fields
@@ -84,6 +86,8 @@ def reasoned_parts(response: Response, tokenizer: Any) -> Reasoned | None:
     last_place = max(places, key=re.Match.start, default=None)
     if not answer or last_place is None:
         return None
+    from swerve.probe.rollouts.tokenise import token_spans  # which imports transformers
+
     ends = [end for _, end in token_spans(tokenizer, ids, text)]
     borders = [last_place.start(1), last_place.start(2), last_place.end() - 1]
     marker, first, last = np.searchsorted(ends, borders, side="right")
@@ -101,16 +105,18 @@ def cut_sequences(reasoned: Sequence[Reasoned]) -> list[tuple[Ids, Ids]]:
     ]
 
 
-def reasoning_verdict(label: str, chances: NDArray[np.float64]) -> ClaimVerdict:
+def reasoning_verdict(label: str, chances: NDArray[np.float64], problems: Sequence[str] = ()) -> ClaimVerdict:
     """Return whether a model's answers rest on their reasoning.
 
     Args:
         label: of the model.
         chances: `[N, 2, K]` probability of each problem's answer after each part of its own reasoning, the first one
             empty, and after another problem's.
+        problems: their names.
     """
     own, other = chances[:, :, 1:].mean(axis=2).T.tolist()
     after = "the chance of an answer after 25 to 100% of its own reasoning and after another problem's"
-    said = f"{label}'s answers rest on their reasoning, by {after}"
-    unseen = f"{label}'s answers are not seen to rest on their reasoning, by {after}"
-    return larger("reasoning_matters", label, own, other, said, unseen, null="another problem's reasoning")
+    said = f"the answers of `{label}` rest on their reasoning, by {after}"
+    unseen = f"the answers of `{label}` are not seen to rest on their reasoning, by {after}"
+    named: Any = {"columns": ("another's reasoning", "own reasoning"), "problems": problems}
+    return larger("reasoning_matters", label, own, other, said, unseen, null="another problem's reasoning", **named)

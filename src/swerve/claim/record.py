@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, ClassVar
 
+import pyarrow as pa
+
+from swerve.artifacts.excerpts import AskedProblem
+from swerve.artifacts.frames import Framed, flat_cells, polars_frame, table_of_rows
 from swerve.artifacts.record import Record
-from swerve.artifacts.tables import import_pandas
+from swerve.artifacts.tables import data_frame
 from swerve.claim.accuracy import AccuracyPart
-from swerve.claim.answers import AnswersPart
+from swerve.claim.answers import AnsweredProblem, AnswersPart
 from swerve.claim.behaviour import BehaviourPart
 from swerve.claim.contamination import ContaminationPart
 from swerve.claim.controls import ControlsPart
@@ -21,7 +27,12 @@ from swerve.claim.runs import RunsPart
 from swerve.claim.verdicts import ClaimVerdict
 from swerve.claim.weights import WeightsPart
 from swerve.errors import ConfigError, nearest
-from swerve.estimates import Estimate
+from swerve.notebook import html_rows
+from swerve.text import counted
+
+if TYPE_CHECKING:
+    import polars
+    from pandas import DataFrame
 
 
 class ProblemRow(Row):
@@ -32,9 +43,14 @@ class ProblemRow(Row):
     base_samples: Count
     trained_right: Count
     trained_samples: Count
+    group: str = ""
+    """Name of what it counts as in intervals, of problems in groups."""
 
 
-class ClaimCard(Record):
+_WORDS = {True: "shown", False: "not shown", None: "not determined"}
+
+
+class ClaimCard(Framed, Record):
     """What RL changed, with the minimum standard of evidence."""
 
     base: str
@@ -57,6 +73,10 @@ class ClaimCard(Record):
     """SHA-256 of each file that it rests on, by its path below the card's folder."""
     by_problem: tuple[ProblemRow, ...] = ()
     """What its lines on samples were made of."""
+    answers_by_problem: tuple[AnsweredProblem, ...] = ()
+    """What the parts of the gain were made of."""
+    written: tuple[AskedProblem, ...] = ()
+    """Answers to these problems, up to a bound, those first on which the models differ most."""
     accuracy: AccuracyPart = AccuracyPart()
     runs: RunsPart = RunsPart()
     prompts: PromptsPart = PromptsPart()
@@ -68,6 +88,9 @@ class ClaimCard(Record):
     weights: WeightsPart = WeightsPart()
     reasoning: ReasoningPart = ReasoningPart()
     controls: ControlsPart = ControlsPart()
+
+    _folder: ClassVar[TemporaryDirectory[str] | None] = None
+    """Of one card, which `in_temporary` made, where it is; no field of the record."""
 
     @property
     def parts(self) -> Iterator[tuple[str, Part]]:
@@ -94,24 +117,60 @@ class ClaimCard(Record):
         """All lines, in the order of the page."""
         return [verdict for _, part in self.parts for verdict in part.verdicts]
 
-    def to_pandas(self, table: str = "verdicts") -> Any:
-        """Return a table as a data frame: `verdicts`, `by_problem`, or `part.table`, such as `accuracy.pass_at_k`.
+    def to_pandas(self, table: str = "verdicts") -> DataFrame:
+        """Return `table(table)` as a data frame of pandas.
 
         Raises:
             ConfigError: there is no such table.
             MissingExtraError: pandas is not installed.
         """
+        return data_frame(self.table(table))
+
+    def to_polars(self, table: str = "verdicts") -> polars.DataFrame:
+        """Return `table(table)` as a data frame of polars.
+
+        Raises:
+            ConfigError: there is no such table.
+            MissingExtraError: polars is not installed.
+        """
+        return polars_frame(self.table(table))
+
+    def __repr__(self) -> str:
+        """Return three lines: what the card is of, what it shows, what it does not; a fourth names a temporary page."""
+        counts = Counter(_WORDS[verdict.shown] for verdict in self.verdicts)
+        lines = [verdict.sentence for verdict in self.verdicts if verdict.shown]
+        title = (
+            f"ClaimCard of {self.trained} against {self.base}, {counted(self.num_problems, 'problem')} of {self.task}"
+        )
+        said = ", ".join(f"{count} {word}" for word, count in counts.items())
+        shown = [title, said or "nothing was asked", lines[0] if lines else "Nothing is shown."]
+        return "\n".join(shown if self._folder is None else [*shown, self._kept()])
+
+    def _instead_of(self, name: str) -> str | None:
+        return "swerve.claim(..., out=FOLDER) keeps a card" if name == "save" else None
+
+    def _kept(self) -> str:
+        return "" if self._folder is None else f"{self._folder.name}/index.html lasts as long as this; out= keeps it"
+
+    def in_temporary(self, folder: TemporaryDirectory[str]) -> ClaimCard:
+        """Return the card with the folder of its page and samples, which lasts as long as the card."""
+        card = self.model_copy()
+        object.__setattr__(card, "_folder", folder)
+        return card
+
+    def _repr_html_(self) -> str:
+        """Return its lines as a table."""
+        rows = [(_WORDS[verdict.shown], verdict.sentence) for verdict in self.verdicts]
+        return html_rows(rows if self._folder is None else [*rows, ("page", self._kept())])
+
+    def table(self, table: str = "verdicts") -> pa.Table:
+        """Return a table: `verdicts`, `by_problem`, or `part.table`, such as `accuracy.pass_at_k`.
+
+        Raises:
+            ConfigError: there is no such table.
+        """
         tables: dict[str, Sequence[Record]] = {"verdicts": self.verdicts, "by_problem": self.by_problem}
         tables |= {f"{name}.{table}": rows for name, part in self.parts for table, rows in part.tables}
         if table not in tables:
             raise ConfigError(f"the card has no table '{table}'{nearest(table, tables)}; it has {', '.join(tables)}")
-        rows = []
-        for record in tables[table]:
-            cells: dict[str, Any] = {}
-            for name, value in record:
-                if isinstance(value, Estimate):
-                    cells |= {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}
-                else:
-                    cells[name] = value
-            rows.append(cells)
-        return import_pandas().DataFrame(rows)
+        return table_of_rows(map(flat_cells, tables[table]))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.artifacts.record import Record
 from swerve.claim.part import Cost, Part, Points, Row, Share
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.verdicts import undetermined, verdict
 from swerve.claim.work import NotMeasuredError, Work
 from swerve.statistics import paired_difference
-from swerve.statistics.clusters import Array, Clusters, cluster_sums
+from swerve.statistics.clusters import Array, Clusters, by_cluster
 from swerve.statistics.intervals import mean_interval, rows_and_columns_interval
 from swerve.text import counted, percent_as
 from swerve.types import clusters_of
@@ -27,6 +28,17 @@ class RunRow(Row):
     """From the base's, with the interval over problems alone."""
 
 
+class RunRates(Record):
+    """How often the answers to a problem are right."""
+
+    problem: str
+    base: float
+    runs: tuple[float, ...]
+    """Of each run, as in the table of runs."""
+    group: str = ""
+    """What it counts as in intervals, of problems in groups."""
+
+
 class RunsPart(Part):
     """Does it hold over runs?"""
 
@@ -38,6 +50,8 @@ class RunsPart(Part):
     """Mean over runs, with the interval over runs and problems, as that of the difference."""
     difference: Points = None
     runs: tuple[RunRow, ...] = ()
+    rates: tuple[RunRates, ...] = ()
+    """What all of it was made of."""
 
     @classmethod
     def measure(cls, work: Work) -> RunsPart:
@@ -51,9 +65,11 @@ class RunsPart(Part):
         problems = dict(zip(work.samples[0], work.problem_of_each, strict=True))
         clusters = clusters_of(problems[name] for name in shared)
         labels = [work.trained.label, *(run.label for run in work.runs)]
-        part = runs_part(labels, rates[0], rates[1:], clusters=clusters)
+        part = runs_part(labels, rates[0], rates[1:], before=work.base.label, of=work.samples_said, clusters=clusters)
         notes = [note for pair in pairs[1:] for note in pair.notes]
-        return part.model_copy(update={"notes": (*part.notes, *notes)})
+        known = zip(shared, rates[0].tolist(), rates[1:].T.tolist(), clusters or [""] * len(shared), strict=True)
+        by_problem = tuple(RunRates(problem=name, base=own, runs=runs, group=group) for name, own, runs, group in known)
+        return part.model_copy(update={"notes": (*part.notes, *notes), "rates": by_problem})
 
     @classmethod
     def cost(cls, settings: ClaimSettings, num_problems: int, num_runs: int) -> Cost:
@@ -62,7 +78,13 @@ class RunsPart(Part):
 
 
 def runs_part(
-    labels: list[str], base: Array, runs: NDArray[np.float64], *, clusters: Clusters | None = None
+    labels: list[str],
+    base: Array,
+    runs: NDArray[np.float64],
+    *,
+    before: str = "base",
+    of: str = "sampled answers",
+    clusters: Clusters | None = None,
 ) -> RunsPart:
     """Return what the accuracies of several runs show.
 
@@ -70,21 +92,27 @@ def runs_part(
         labels: of R runs.
         base: `[N]`, the base's share of right samples at each problem.
         runs: `[R, N]`, those of each run.
+        before: label of the base.
+        of: what the samples are called; see `Work.samples_said`.
         clusters: `[N]`, which problems belong together (their groups); by default each is its own cluster.
     """
     # Of one problem, or problems of one group, there is no interval.
     over = rows_and_columns_interval(by_cluster(runs - base, clusters), bounds=_CHANGE)
-    trained, before = (float(rates.mean()) for rates in (runs, base))
+    means = [float(rates.mean()) for rates in (runs, base)]
     has_fallen = over is not None and over.high < 0
     claim, more = ("accuracy_fell_over_runs", "less") if has_fallen else ("accuracy_rose_over_runs", "more")
     if over is None:
         because = "an interval over runs takes two problems, or two groups of them"
-        line = undetermined(claim, f"{counted(len(labels), 'run')} of {labels[0]} are right more often", because)
+        line = undetermined(
+            claim, f"{counted(len(labels), 'run')} of `{labels[0]}` are right more often than `{before}`", because
+        )
     else:
-        ends = f"{percent_as(trained, over)} of the samples against {percent_as(before, over)} of the base's"
-        said = f"the model is right {more} often: {ends}"
+        after, first = (percent_as(mean, over) for mean in means)
+        said = f"training from `{before}` makes answers right {more} often: {after} against {first} of {of}"
         if not over.excludes(0):
-            said = f"no change in accuracy is to be seen: right are {ends}"
+            said = (
+                f"no change in accuracy is to be seen: the runs are right in {after} and `{before}` in {first} of {of}"
+            )
         line = verdict(claim, said, over, shown=over.excludes(0), num=len(labels), unit="run")
     return RunsPart(
         verdicts=(line,),
@@ -104,21 +132,3 @@ def runs_part(
             for label, rates in zip(labels, runs, strict=True)
         ),
     )
-
-
-def by_cluster(table: NDArray[np.float64], clusters: Clusters | None) -> NDArray[np.float64]:
-    """Return `[R, C]`: what each cluster of N columns adds to the means of R rows, which stay as they are.
-
-        m_r + (sum over c of x_rn - m_r n_c) C / N
-
-    with n_c columns in cluster c: its mean where all have as many, and otherwise it weighs as its columns do.
-
-    >>> by_cluster(np.array([[1.0, 0.0, 0.5]]), ["a", "a", "b"]).tolist(), by_cluster(np.array([[1.0]]), None).tolist()
-    ([[0.5, 0.5]], [[1.0]])
-    """
-    if clusters is None:
-        return table
-    *sums, sizes = cluster_sums([*table, np.ones(table.shape[1])], clusters).T
-    means = table.mean(axis=1, keepdims=True)
-    values: NDArray[np.float64] = means + (np.array(sums) - means * sizes) * len(sizes) / table.shape[1]
-    return values

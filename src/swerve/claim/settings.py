@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, field_validator
 
 from swerve.config.sampling import SampleSettings
 from swerve.problems.mixture import TaskConfig
+from swerve.problems.task import Task
 from swerve.settings import InnerShare, PositiveInt, Words
 
 
@@ -35,6 +37,10 @@ class ClaimSettings(SampleSettings):
     """Compare the problems that both files have, also where they are fewer than nine in ten of all."""
     study: str | None = None
     """Folder of a finished study with `controls`, for what other rewards do."""
+
+    if TYPE_CHECKING:  # a recipe's words are values, too
+
+        def __init__(self, *, task: str | Mapping[str, Any] | Task, **keys: Any) -> None: ...
 
     @field_validator("temperatures")
     @classmethod

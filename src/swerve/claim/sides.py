@@ -11,7 +11,7 @@ from swerve.artifacts.files import regular_file
 from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.claim.settings import ClaimSettings
 from swerve.claim.work import Side
-from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.errors import ArtifactError, ConfigError, MismatchError, not_there
 from swerve.formats.table_files import files_of, is_table
 from swerve.models.named_models import check_label, resolve_model, split_name
 from swerve.recipes.layers import Override
@@ -75,7 +75,7 @@ def _side(label: str, text: str) -> Side:
     if not _is_file(place):
         return Side(label=check_label(name or label, text), model=resolve_model(place).path)
     if not all(regular_file(file).is_file() for file in files_of(path)):
-        raise ArtifactError(f"{path} does not exist; write it with swerve sample, or give a model")
+        raise ArtifactError(f"{path} {not_there(str(path), 'write it with swerve sample, or give a model')}")
     return Side(label=check_label(name or label, text), model=None, samples=path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from swerve.artifacts.record import Record
@@ -32,6 +32,9 @@ class ClaimVerdict(Record):
     """The fraction of cards of this size, of two equal models, that show this line (`claim_rates`); None: not known."""
     detectable: float | None = None
     """The size that 80% of such cards would show, of `base_reaches_gained` in samples; None: not known."""
+    rows: Mapping[str, tuple[str | float, ...]] = {}
+    """What it was made of, where the card has that nowhere else: of each `problem` what is compared with, what it is
+    about, and its `group` where problems have any."""
 
 
 def verdict(
@@ -85,6 +88,8 @@ def larger(
     unseen: str = "",
     *,
     null: str = "no difference",
+    columns: tuple[str, str] = ("compared with", "value"),
+    problems: Sequence[str] = (),
 ) -> ClaimVerdict:
     """Return the verdict that one rate is larger than another: the interval of the paired difference is above 0.
 
@@ -96,10 +101,22 @@ def larger(
         said: the claim in words, without its end; both means follow it.
         unseen: the same where it is not to be seen.
         null: what the rate is compared with.
+        columns: what `others` and `rates` are called in the rows.
+        problems: their names.
     """
     difference, _ = paired_difference(others, rates, bounds=(-1.0, 1.0))
     assert difference is not None, "there are problems"
     shown = difference.low > 0
     own, other = (percent_as(fmean(side), difference) for side in (rates, others))
     said = f"{said if shown else unseen}: {own} against {other}"
-    return verdict(claim, said, difference, shown=shown, num=len(rates), null=null, of=of)
+    line = verdict(claim, said, difference, shown=shown, num=len(rates), null=null, of=of)
+    return line.model_copy(update={"rows": rows_of(columns, others, rates, problems)})
+
+
+def rows_of(
+    columns: tuple[str, str], others: Iterable[float], rates: Iterable[float], problems: Sequence[str] = ()
+) -> dict[str, tuple[str | float, ...]]:
+    """Return the rows of a line by column; problems without names are numbered."""
+    known = {name: tuple(map(float, rates)) for name, rates in zip(columns, (others, rates), strict=True)}
+    names = tuple(problems) or tuple(str(number + 1) for number in range(len(known[columns[0]])))
+    return {"problem": names, **known}

@@ -97,7 +97,13 @@ class WeightsPart(Part):
         ]
         return WeightsPart(
             verdicts=(
-                suffices(base, trained, {rank: right[f"rank {rank}"] for rank in settings.ranks}, settings.margin),
+                suffices(
+                    base,
+                    trained,
+                    {rank: right[f"rank {rank}"] for rank in settings.ranks},
+                    settings.margin,
+                    names=[problem.id for problem in problems],
+                ),
                 *beyond(smallest, float(np.mean(right[smallest])), directions),
             ),
             matrices=tuple(measure_matrices(change)),
@@ -116,7 +122,12 @@ class WeightsPart(Part):
 
 
 def suffices(
-    base: Sequence[bool], whole: Sequence[bool], parts: Mapping[int, Sequence[bool]], margin: float
+    base: Sequence[bool],
+    whole: Sequence[bool],
+    parts: Mapping[int, Sequence[bool]],
+    margin: float,
+    *,
+    names: Sequence[str] = (),
 ) -> ClaimVerdict:
     """Return the smallest rank that is shown to lose less accuracy than a margin, as every larger one.
 
@@ -127,6 +138,7 @@ def suffices(
         whole: the same with all of it.
         parts: the same with its part of a rank.
         margin: fixed before.
+        names: of the problems, for the rows behind the line.
     """
     gain = mcnemar(base, whole).difference
     rank = smallest_sufficient(whole, parts, margin) if gain and gain.low > margin else None
@@ -140,6 +152,8 @@ def suffices(
     ends += points_interval(lost, " points")
     points = f"{100 * margin:g} points"
     said = f"{of} of the change loses less than {points}, as every larger rank tried: {ends}"
+    sides = {"all of the change": whole, of: parts[tried], "base": base} if names and gain.low > margin else {}
+    rows: dict[str, tuple[str | float, ...]] = {name: tuple(map(float, side)) for name, side in sides.items()}
     if rank is None and gain.low > margin:
         said = f"no rank up to {tried} is seen to lose less than {points}: of rank {tried} {ends}"
     elif rank is None:
@@ -154,6 +168,7 @@ def suffices(
         sentence=f"Over {counted(len(whole), 'problem')} {said}.",
         estimate=lost,
         num=len(whole),
+        rows={"problem": tuple(names), **rows} if rows else {},
     )
 
 

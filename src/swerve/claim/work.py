@@ -26,8 +26,9 @@ from swerve.formats.imported_problems import has_made_id
 from swerve.formats.imported_responses import LeftOut, iter_responses
 from swerve.formats.problem_joins import with_groups
 from swerve.formats.typed_fields import Fields, at_place
-from swerve.progress import Progress, ProgressTask
+from swerve.progress import Progress, WithinTask
 from swerve.statistics.sample_counts import most_have
+from swerve.text import counted
 from swerve.types import Problem, clusters_of
 
 if TYPE_CHECKING:
@@ -120,18 +121,10 @@ def _with_groups(samples: Iterable[Response], path: Path, field: str | None) -> 
         raise ArtifactError(f"no problem in {path} has '{field}' in its metadata (--field group={field})")
 
 
-@dataclass(frozen=True, slots=True)
-class _WithoutNotes:
-    """Shows how far work is, and no notes, which are the same for every folder made on demand."""
-
-    progress: Progress
-
-    def task(self, name: str, total: int, *, done: int = 0) -> AbstractContextManager[ProgressTask]:
-        """See `Progress.task`."""
-        return self.progress.task(name, total, done=done)
-
-    def note(self, message: str) -> None:
-        """Ignore the message."""
+def _temperature(response: Response) -> float | None:
+    """Return the temperature of a response, also from a field that its layout has no name for."""
+    known = response.extra.get("temperature") if response.temperature is None else response.temperature
+    return float(known) if isinstance(known, int | float) and not isinstance(known, bool) else None
 
 
 @dataclass
@@ -331,11 +324,13 @@ class Work:
 
     @property
     def samples_said(self) -> str:
-        """What the samples are called, by how they are recorded to be chosen: greedy answers, samples, or answers."""
-        temperatures = {own.temperature for side in self.samples for group in side.values() for own in group}
+        """What the samples are called, by how they are recorded to be chosen, in their file or a field of it."""
+        temperatures = {_temperature(own) for side in self.samples for group in side.values() for own in group}
         if temperatures == {0.0}:
             return "greedy answers"
-        return "answers" if None in temperatures or 0.0 in temperatures else "samples"
+        if None in temperatures:
+            return "answers (greedy or sampled: not recorded)"
+        return "answers, greedy and sampled" if 0.0 in temperatures else "sampled answers"
 
     @cached_property
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -371,18 +366,27 @@ class Work:
             SwerveError: see `swerve.eval.sampling.sample`.
         """
         paths = [self.out / "samples" / f"{each.name}.parquet" for each in wanted]
-        for each, path in zip(wanted, paths, strict=True):
-            if not path.exists():
-                self._sample(each, path)
+        left = [(each, path) for each, path in zip(wanted, paths, strict=True) if not path.exists()]
+        for each, path in left:
+            if not callable(each.model):
+                self._sample(each, path, self.progress)
+        self._sample_made([(each, path) for each, path in left if callable(each.model)])
         if not all(path.exists() for path in paths):
             raise ElsewhereError
         return [list(StoredSamples(path).samples) for path in paths]
 
-    def _sample(self, wanted: Wanted, path: Path) -> None:
+    def _sample_made(self, wanted: Sequence[tuple[Wanted, Path]]) -> None:
+        """Sample from folders that are made on demand, of which there are many: one task for all."""
+        if not wanted:
+            return
+        total = sum(len(each.problems) for each, _ in wanted)
+        with self.progress.task(f"sample {counted(len(wanted), 'part')} of the change", total) as task:
+            for each, path in wanted:
+                self._sample(each, path, WithinTask(task, len(each.problems)))
+
+    def _sample(self, wanted: Wanted, path: Path, progress: Progress) -> None:
         changes = {"temperatures": (0.0,), "num_samples": 1, **wanted.changes}
-        settings, progress, place = self.settings.sampling.model_copy(update=changes), self.progress, wanted.model
-        if callable(place):
-            progress = _WithoutNotes(progress)
+        settings, place = self.settings.sampling.model_copy(update=changes), wanted.model
         with place() if callable(place) else nullcontext(place) as model:
             job = SampleJob(wanted.label, model, settings, path)
             sample_jobs([job], progress, problems=wanted.problems, shard=self.shard)

@@ -26,7 +26,7 @@ from swerve.cli import STOPPING
 from swerve.cli.behaviours import behaviours
 from swerve.cli.bench import bench_estimators
 from swerve.cli.claim import claim
-from swerve.cli.console import MessageFormatter
+from swerve.cli.console import MessageFormatter, set_quiet
 from swerve.cli.data import list_tasks, show_problems, write_problems
 from swerve.cli.data_export import export
 from swerve.cli.data_import import import_rollouts
@@ -36,18 +36,23 @@ from swerve.cli.grade import grade
 from swerve.cli.listing import check_config, list_runs, recipes_app, show_config, show_recipe, show_schema
 from swerve.cli.options import PlainCommand, ResultCommand
 from swerve.cli.pipeline import demo, export_checkpoint, report, train
+from swerve.cli.plan import PLANS, plan_class, plan_help
 from swerve.cli.probe_command import probe
+from swerve.cli.replay_command import replay
 from swerve.cli.sample import sample
 from swerve.cli.serve import serve
 from swerve.cli.study_command import study
 from swerve.cli.view import view
 from swerve.errors import (
+    ArtifactError,
+    ConfigError,
     DiskFullError,
     InterruptedRunError,
     ProblemsError,
     QuietExit,
     StalledProcessError,
     SwerveError,
+    UnknownKeyError,
     printable,
     redacted,
     system_fault,
@@ -64,6 +69,8 @@ app = typer.Typer(
     epilog="Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.",
 )
 
+_ANYWHERE = ("--debug", "--quiet")
+"""Options of every command, wherever they stand."""
 _FIRST_WORD_SECONDS = 2.0
 """What other processes than torchrun's first wait before they say what it may say too: it then ends them."""
 
@@ -83,6 +90,7 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no notes: results and errors.")] = False,
 ) -> None:
     pass
 
@@ -98,6 +106,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "study": study,
     "serve": serve,
     "export": export_checkpoint,
+    "replay": replay,
     "report": report,
     "view": view,
     "runs": list_runs,
@@ -114,18 +123,29 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "data export": export,
     "data behaviours": behaviours,
 }
+_ELSEWHERE = {
+    "compare": "claim BEFORE AFTER",
+    "tasks": "data list",
+    "show": "report RUN",
+    "import": "data import",
+    "schema": "config schema",
+}
+"""Words that are no command, and which command does it."""
 _GROUPS = {"recipes": recipes_app} | {
     name: typer.Typer(help=text, rich_markup_mode=None)
     for name, text in (
         ("config", "Look at a configuration without running it."),
         ("bench", "Audits of methods, by measurement."),
         ("data", "Tasks and their problems, and rollouts of other programs."),
+        ("plan", "Say what a command takes before it is paid: memory, disk, tokens and hours."),
     )
 }
 for _words, _command in _COMMANDS.items():
     _group, _, _name = _words.rpartition(" ")
     _class = ResultCommand if "Result" in _command.__annotations__["return"] else PlainCommand
     _GROUPS.get(_group, app).command(name=_name, cls=getattr(_command, "command_class", _class))(_command)
+for _name, _planned in ((_name, _COMMANDS[_name]) for _name in PLANS):
+    _GROUPS["plan"].command(name=_name, cls=plan_class(_planned), help=plan_help(_name))(_planned)
 for _name, _group_app in _GROUPS.items():
     app.add_typer(_group_app, name=_name)
 
@@ -136,15 +156,26 @@ def _built() -> Any:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run a command in this process; return its exit status."""
-    status = _built().main(list(arguments), prog_name="swerve", standalone_mode=False)
+    """Run a command in this process; return its exit status. An option that others have is read as what it is here."""
+    try:
+        status = _built().main(list(arguments), prog_name="swerve", standalone_mode=False)
+    except _UsageError as error:
+        option, command = getattr(error, "option_name", None), _named(arguments)  # of an option that there is not
+        if option is None or command is None:
+            raise
+        from swerve.cli.hints import taken_as
+
+        own = taken_as(command, arguments, option)
+        if own is None:
+            raise
+        return run_command(own)
     return status if isinstance(status, int) else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (`sys.argv` by default) and exit with its status.
 
-    `--debug` is understood anywhere. A reader that closes the pipe ends the command quietly.
+    `--debug` and `--quiet` are understood anywhere before `--`. A reader that closes the pipe ends the command quietly.
     """
     given, status = list(sys.argv[1:] if arguments is None else arguments), 1
     if arguments is None:
@@ -152,8 +183,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _interrupt_on_signals()
         (logging.lastResort or logging.StreamHandler()).setFormatter(MessageFormatter())
         warnings.formatwarning = _warning
-    debug = "--debug" in given
-    rest = [argument for argument in given if argument != "--debug"]
+    end = given.index("--") if "--" in given else len(given)
+    debug, quiet = (option in given[:end] for option in _ANYWHERE)
+    rest = [argument for argument in given[:end] if argument not in _ANYWHERE] + given[end:]
+    set_quiet(quiet)
     if not rest or rest in [[name] for name in _GROUPS if name != "recipes"]:  # a group without a command
         rest.append("--help")
     try:
@@ -167,13 +200,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _leave_nothing()
         # A library may make an error of its own of what interrupts it, as one that is being imported does.
         is_known = not _signals or isinstance(error, KeyboardInterrupt | SwerveError | typer.Abort)
-        line, status = describe_failure(error if is_known else KeyboardInterrupt(), debug=debug, arguments=rest)
+        words = ["--quiet"] * quiet + rest
+        line, status = describe_failure(error if is_known else KeyboardInterrupt(), debug=debug, arguments=words)
         if line and _is_other_process() and not isinstance(error, StalledProcessError):
             time.sleep(_FIRST_WORD_SECONDS)
         _say(line)
     else:
         if status == 130:  # some versions of typer turn Ctrl-C into a status themselves
-            line, status = _interrupted(rest, KeyboardInterrupt())
+            line, status = _interrupted(["--quiet"] * quiet + rest, KeyboardInterrupt())
             _say(line)
     raise SystemExit(status)
 
@@ -244,37 +278,37 @@ _signals: list[int] = []
 """That interrupted the command."""
 _LAST_CPU_SECONDS = 2
 """Before a limit of CPU time, for what is to be saved and said."""
-_CONTINUED = {
-    "demo": ["--resume"],
-    "train": ["--resume-or-start"],
-    "eval": [],
-    "sample": [],
-    "probe": [],
-    "claim": [],
-    "study": [],
-}
-"""Commands that continue where they were interrupted -> what is added to the same command."""
 
 
 def _interrupted(arguments: Sequence[str], error: BaseException) -> tuple[str, int]:
     """Return the line and the status of a command that a signal stopped."""
-    line, command = "swerve: interrupted; what was written so far is kept", arguments[0] if arguments else ""
+    line, status = "interrupted", 128 + (_signals or [signal.SIGINT])[-1]
     if signal.SIGXCPU in _signals:
-        line = (
-            "swerve: interrupted by the CPU time limit of the shell or job (ulimit -t); what was written so far is kept"
-        )
-    status = 128 + (_signals or [signal.SIGINT])[-1]
+        line = "interrupted by the CPU time limit of the shell or job (ulimit -t)"
 
-    # A training says itself how it is continued; within a demo or a study the whole is continued.
+    # Some work says itself what is kept of it; within a demo the whole is continued.
+    continued = _continued(arguments)
     if isinstance(error, InterruptedRunError):
         status = status if _signals else error.exit_status
-        line = line if command == "demo" else f"swerve: {one_line(str(error))}"
-        if command not in ("demo", "study"):
-            return line, status
-    if command in _CONTINUED or (command == "grade" and "--out" in arguments):
-        again = [*arguments, *(word for word in _CONTINUED.get(command, ()) if word not in arguments)]
-        line += f"; continue with: swerve {shlex.join(again)}"
-    return line, status
+        if "demo" not in arguments[:2]:
+            line, continued = one_line(str(error)), continued.rpartition("; ")[2]
+    if continued and "continue with" not in line:
+        line += f"; {continued}"
+    return f"swerve: {line}", status
+
+
+def _continued(arguments: Sequence[str]) -> str:
+    """Return how a command is continued; nothing where the words are of none."""
+    command = _named(arguments)
+    return "" if command is None else command.continued(arguments)
+
+
+def _named(arguments: Sequence[str]) -> PlainCommand | None:
+    """Return the command that a command line names; None where it names none."""
+    command = _built()
+    for word in arguments:
+        command = getattr(command, "commands", {}).get(word, command)
+    return command if isinstance(command, PlainCommand) else None
 
 
 def describe_failure(error: BaseException, *, debug: bool = False, arguments: Sequence[str] = ()) -> tuple[str, int]:
@@ -302,9 +336,9 @@ def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]
     if isinstance(error, ProblemsError):
         return "swerve: error: " + "\n  ".join(map(one_line, error.lines)), error.exit_status
     if isinstance(error, SwerveError):
-        return f"swerve: error: {one_line(str(error))}", error.exit_status
+        return f"swerve: error: {one_line(_hinted(error, arguments))}", error.exit_status
     if isinstance(error, _UsageError):
-        return f"swerve: error: {_usage(error)}", 2
+        return f"swerve: error: {_usage(error, arguments)}", 2
     if isinstance(error, OSError) and DiskFullError.matches(error):
         return f"swerve: error: {one_line(str(DiskFullError(error.filename or 'a file', error)))}", 1
     if isinstance(error, OSError) and error.filename is not None:
@@ -323,7 +357,37 @@ def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]
     return f"swerve: {f'error in {place}' if place else 'internal error'}: {text}; run again with --debug", 1
 
 
-def _usage(error: Exception) -> str:
+def _hinted(error: SwerveError, arguments: Sequence[str]) -> str:
+    """Return a message; one about a key with the option that it is, one about a model as a run with the right form."""
+    command = _named(arguments)
+    if command is None or not isinstance(error, ConfigError | ArtifactError):
+        return str(error)
+    from swerve.cli.hints import models_in_place_of_run, with_option_meant
+
+    if form := models_in_place_of_run(command, arguments):
+        return form
+    return with_option_meant(command, arguments, error) if isinstance(error, UnknownKeyError) else str(error)
+
+
+def _usage(error: Exception, arguments: Sequence[str]) -> str:
     message = one_line(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
-    context = getattr(error, "ctx", None)
+    context, command = getattr(error, "ctx", None), _named(arguments)
+    option = getattr(error, "option_name", None)  # of one that there is not
+    if option is not None and command is not None:
+        from swerve.cli.hints import meant_by_option, models_in_place_of_run
+
+        if form := models_in_place_of_run(command, arguments):
+            return form
+        if meant := meant_by_option(command, arguments, option):
+            message = message.partition(" (Possible options")[0] + meant
+    named = next((word for word in arguments if not word.startswith("-")), "")
+    if command is None and named == "plan":
+        from swerve.cli.hints import with_plan_meant
+
+        message = with_plan_meant(arguments, message)
+    if command is None and named in _ELSEWHERE:
+        message = f"{message}; did you mean swerve {_ELSEWHERE[named]}?"
+    if named == "help":
+        words = [word for word in arguments[arguments.index("help") + 1 :] if not word.startswith("-")]
+        message = f"{message}; it is an option: {shlex.join(['swerve', *words, '--help'])}"
     return f"{message}; see: {context.command_path} --help" if context is not None else message

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output
-from swerve.cli.options import Baseline, EmbeddingModel, Fields, Result
+from swerve.cli.console import check_not_read
+from swerve.cli.options import ROW_ENDINGS, Baseline, EmbeddingModel, Fields, Result, out_option
 from swerve.cli.text import table, wrapped
 from swerve.estimates import Estimate
 from swerve.progress import one_line
@@ -32,7 +32,7 @@ def behaviours(
         typer.Argument(metavar="SOURCE...", help="Runs, tables of rollouts, files of responses, folders of samples."),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the metrics of every response, as JSONL.")
+        Path | None, out_option("Write the metrics of every response (.jsonl or .parquet).", *ROW_ENDINGS)
     ] = None,
     by: Annotated[
         str | None, typer.Option("--by", metavar="FIELD", help="Compare groups of responses, such as label or step.")
@@ -54,25 +54,23 @@ def behaviours(
       swerve data behaviours runs/mine
       swerve data behaviours answers.jsonl --by level
     """
-    import json
-
-    from swerve.artifacts.files import write_text
     from swerve.behaviours.diversity import load_embedder
     from swerve.behaviours.response_rows import behaviour_rows, read_lexicon
     from swerve.eval.response_behaviours import behaviour_summary, source_responses
     from swerve.formats.imported_responses import LeftOut
+    from swerve.formats.row_files import write_rows
 
     # What is wrong with an option is said before anything is measured.
     phrases = None if lexicon is None else read_lexicon(lexicon)
     embed = None if embedding_model is None else load_embedder(embedding_model)
     if out is not None:
-        check_output("--out", out, ending=".jsonl", read=[*map(Path, sources), lexicon])
+        check_not_read(out, [*map(Path, sources), lexicon])
     # One row a response, and what they say together.
     left_out = LeftOut()
     records, by = source_responses(sources, by, fields or (), left_out)
     rows = behaviour_rows(records, lexicon=phrases)
     if out is not None:
-        write_text(out, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+        write_rows(out, rows)
     summary = behaviour_summary(
         records,
         rows,

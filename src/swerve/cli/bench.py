@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import Result, given_settings, with_settings
+from swerve.cli.console import main_progress
+from swerve.cli.options import Result, given_settings, out_option, with_settings
 from swerve.cli.text import table
-from swerve.progress import console_progress
 from swerve.text import number_interval
 from swerve.version import __version__
 
@@ -39,9 +38,7 @@ def bench_estimators(
     reference: Annotated[
         str, typer.Option("--reference", metavar="CKPT", help="The reference: a folder or RUN:LABEL.")
     ],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where to write.  [default: RUN/estimators]")
-    ] = None,
+    out: Annotated[Path | None, out_option("Where to write.  [default: RUN/estimators]", folder=True)] = None,
 ) -> Result:
     """Compare estimators of KL with the exact KL.
 
@@ -52,12 +49,16 @@ def bench_estimators(
     """
     from swerve.artifacts.files import sha256_file, write_json
     from swerve.audit.rollout_audit import AuditSettings, audit_models, read_sequences
+    from swerve.models.folder_metadata import check_metadata, check_one_tokenizer
     from swerve.models.named_models import resolve_checkpoint
     from swerve.recipes.loader import load_settings
 
     settings = load_settings(AuditSettings, list(given_settings(context).values()))
-    progress = console_progress(sys.stderr)
+    progress = main_progress()
     policy, other = resolve_checkpoint(checkpoint), resolve_checkpoint(reference)
+    for folder in (policy.path, other.path):
+        check_metadata(folder)
+    check_one_tokenizer((policy.path, other.path))
     sequences = read_sequences(rollouts, max_tokens=settings.max_tokens)
 
     # What the figures depend on stands beside them.

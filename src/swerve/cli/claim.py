@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from swerve.cli import sample
 from swerve.cli.completion import completed
-from swerve.cli.options import Fields, PartsFrom, Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.cli.options import (
+    Fields,
+    PartsFrom,
+    Result,
+    ShardOption,
+    given_settings,
+    given_shard,
+    out_option,
+    with_settings,
+)
+from swerve.cli.plan import asked_plan, planned
 from swerve.cli.text import wrapped
+from swerve.door.keywords import CLAIM
 from swerve.errors import ConfigError
 
-_OPTIONS = {
-    **sample.SAMPLING,
-    "parts": "--parts PART[,PART]... all",
-    "some": "--some N",
-    "texts": "--text FILE",
-    "ranks": "--ranks R[,R]... 1,2,4,8,16",
-    "directions": "--directions N",
-    "margin": "--margin SHARE",
-    "common": "--common",
-    "study": "--study DIR",
-}
+if TYPE_CHECKING:
+    from swerve.claim.record import ClaimCard
+    from swerve.claim.settings import ClaimSettings
+    from swerve.claim.work import Side
+    from swerve.recipes.layers import Override
 
 
-@with_settings("swerve.claim.settings:ClaimSettings", _OPTIONS)
+@with_settings("swerve.claim.settings:ClaimSettings", CLAIM)
 def claim(
     context: typer.Context,
     arguments: Annotated[
@@ -46,7 +52,7 @@ def claim(
         list[str] | None,
         typer.Option("--other", metavar="TASK", help="Another task, before and after, with its keys; repeatable."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Card, page and samples.")] = Path("claim"),
+    out: Annotated[Path, out_option("Card, page and samples.", folder=True)] = Path("claim"),
     share: ShardOption = None,
     parts_from: PartsFrom = None,
     costs: Annotated[bool, typer.Option("--costs", help="Say what it would cost, and stop.")] = False,
@@ -67,53 +73,90 @@ def claim(
       swerve claim base=base.jsonl base=base-fewshot.jsonl rl.jsonl
       swerve claim models/base mine:rl-80 --task gsm8k --parts accuracy,weights --costs
     """
-    from swerve.claim.card import write_card
-    from swerve.claim.costs import costs_said
-    from swerve.claim.settings import ClaimSettings
-    from swerve.claim.sides import given_sides, settings_of_files
-    from swerve.cli.data import load_task
-    from swerve.cli.runs import main_progress
+    from swerve.claim.sides import given_sides
+    from swerve.cli.console import main_progress
     from swerve.eval.sampling import chosen_problems
     from swerve.formats.typed_fields import parse_fields
-    from swerve.recipes.layers import parse_override
 
     shard, progress = given_shard(context, share, parts_from), main_progress()
     named, changes = sample.split_arguments(arguments, task)
-    sides, given = given_sides(named, fields=parse_fields(fields or ())), given_settings(context)
-    for key in given.keys() & {"parts", "ranks"}:
-        words = parse_override(f"{key}=[{','.join(given[key].value)}]").value
-        given[key] = replace(given[key], value=words)
+    sides, given = given_sides(named, fields=parse_fields(fields or ())), _given(context)
+    planning = asked_plan(context)
+    _check_folders(sides, is_planned=planning is not None)
 
     # Files have their problems and samples; models are sampled from.
     if sides[0].samples:
-        if (
-            task
-            or data
-            or others
-            or shard.is_divided
-            or changes
-            or costs
-            or given.keys() - {"parts", "common", "study"}
-        ):
-            raise ConfigError(
-                "two files have their task and their samples: beside them give --parts, --common, --field, --study, "
-                "--out and --figures"
-            )
-        settings = settings_of_files(sides, given.values())
+        is_more = bool(task or data or others or changes or costs or shard.is_divided or planning)
+        settings = _of_files(sides, given, is_more=is_more)
     else:
-        tasks = [load_task(name, keys)[0].model_dump(mode="json") for name, *keys in map(str.split, others or ())]
-        settings = sample.sample_settings(ClaimSettings, task, data, changes, {"others": tasks, **given})
-        lines = costs_said(
-            settings, len(chosen_problems(settings, progress)), num_models=sum(not side.is_prompt for side in sides)
-        )
-        if costs:
-            return Result(lines, "\n".join(lines))
+        settings = _of_models(given, task, data, changes, others or ())
+        _check_folders(sides, settings.max_new_tokens, is_planned=planning is not None)
+        if costs or planning is not None:
+            from swerve.plan.sampling import claim_budget, counted_problems
+
+            problems, number = counted_problems(settings)
+            models = {side.label: side.model for side in sides if side.model is not None}
+            asked = {} if planning is None else planning._asdict()
+            return planned(claim_budget(models, settings, problems, num_problems=number, place=out, **asked))
+        problems = chosen_problems(settings, progress)
+        from swerve.claim.costs import costs_said
+
         if not (out / "claim.json").exists():
-            progress.note("; ".join(lines))
+            num = sum(not side.is_prompt for side in sides)
+            progress.note("; ".join(costs_said(settings, len(problems), num_models=num)))
+
+    from swerve.claim.card import write_card
 
     card = write_card(sides, settings, out=out, shard=shard, progress=progress)
-    if card is None:
-        return None
+    return None if card is None else _said(card, out, figures=figures)
+
+
+def _given(context: typer.Context) -> dict[str, Override]:
+    """Return the settings that were given; the words of a list stand between commas."""
+    from swerve.recipes.layers import parse_override
+
+    given = given_settings(context)
+    for key in given.keys() & {"parts", "ranks"}:
+        words = parse_override(f"{key}=[{','.join(given[key].value)}]").value
+        given[key] = replace(given[key], value=words)
+    return given
+
+
+def _of_files(sides: Sequence[Side], given: Mapping[str, Override], *, is_more: bool) -> ClaimSettings:
+    """Return the settings of a card of files.
+
+    Args:
+        sides: each with its file.
+        given: what was given of the settings.
+        is_more: whether something was given that is of models alone.
+    """
+    from swerve.claim.sides import settings_of_files
+
+    if is_more or given.keys() - {"parts", "common", "study"}:
+        raise ConfigError(
+            "two files have their task and their samples: beside them give --parts, --common, --field, --study, "
+            "--out and --figures"
+        )
+    return settings_of_files(sides, given.values())
+
+
+def _of_models(
+    given: Mapping[str, Override],
+    task: str | None,
+    data: str | None,
+    changes: Sequence[str],
+    others: Sequence[str],
+) -> ClaimSettings:
+    """Return the settings of a card of models."""
+    from swerve.claim.settings import ClaimSettings
+    from swerve.recipes.task_names import load_task
+
+    tasks = [load_task(name, keys)[0].model_dump(mode="json") for name, *keys in map(str.split, others)]
+    return sample.sample_settings(ClaimSettings, task, data, changes, {"others": tasks, **given})
+
+
+def _said(card: ClaimCard, out: Path, *, figures: bool) -> Result:
+    """Return the lines of a card as the terminal has them, and write its figures where they are asked for."""
     from swerve.claim.page import claim_page, write_claim_figures
 
     lines = []
@@ -124,3 +167,17 @@ def claim(
             lines += [wrapped(f"({basis})", indent="    ")] if basis else []
     paths = write_claim_figures(card, out / "figures") if figures else ()
     return Result(card, "\n".join([*lines, *map(str, paths), f"Card: {out / 'index.html'}"]))
+
+
+def _check_folders(sides: Sequence[Side], max_new_tokens: int | None = None, *, is_planned: bool = False) -> None:
+    """Check the folders of models before torch is imported; for a plan those with a configuration alone will do."""
+    from swerve.models.folder_metadata import check_metadata, check_one_tokenizer, check_positions, is_description
+
+    models = {side.label: side.model for side in sides if side.model is not None}
+    for label, model in models.items():
+        if is_planned and is_description(str(model)):
+            continue
+        check_metadata(model)
+        check_positions(label, model, max_new_tokens)
+    if not is_planned:
+        check_one_tokenizer(models.values())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from swerve.artifacts.files import record_fields
 from swerve.errors import ConfigError, printable, redacted
+from swerve.progress import Progress, SilentProgress, console_progress
 
 
 def print_text(text: str) -> None:
@@ -22,9 +24,27 @@ def print_text(text: str) -> None:
     sys.stdout.flush()
 
 
-def print_message(text: str) -> None:
-    """Write lines to stderr, without keys."""
-    sys.stderr.write(printable(redacted(text.rstrip("\n"))) + "\n")
+_quiet = [False]
+
+
+def set_quiet(quiet: bool) -> None:
+    """Have a command show no progress and no notes, or show them again."""
+    _quiet[0] = quiet
+    if quiet:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+
+def main_progress() -> Progress:
+    """Return the progress on stderr; under torchrun that of the first process, the others show nothing."""
+    from swerve.artifacts.torchrun import is_main_process
+
+    return SilentProgress() if _quiet[0] or not is_main_process() else console_progress(sys.stderr)
+
+
+def print_message(text: str, *, is_warning: bool = False) -> None:
+    """Write lines to stderr, without keys: notes, or a warning, which `--quiet` leaves."""
+    if is_warning or not _quiet[0]:
+        sys.stderr.write(printable(redacted(text.rstrip("\n"))) + "\n")
 
 
 class MessageFormatter(logging.Formatter):
@@ -40,23 +60,11 @@ def print_json(value: Any) -> None:
     print_text(json.dumps(value, indent=2, allow_nan=False, default=record_fields))
 
 
-def check_output(option: str, path: Path, *, ending: str, read: Iterable[Path | None] = ()) -> None:
-    """Check that a command can write its output file there; an existing file is replaced.
-
-    Args:
-        option: what the command line calls the file, for messages.
-        path: the file.
-        ending: how its name must end, such as `.jsonl`.
-        read: the files that the command reads.
+def check_not_read(path: Path, read: Iterable[Path | None]) -> None:
+    """Check that a command does not write over a file that it reads.
 
     Raises:
-        ConfigError: the name ends otherwise, or is that of a directory, a device or a file that is read.
+        ConfigError: it would.
     """
-    if path.is_dir():
-        raise ConfigError(f"{option} {path} is a directory; give the name of a file")
     if path.exists() and any(given is not None and given.exists() and path.samefile(given) for given in read):
-        raise ConfigError(f"{option} {path} is a file that is read; give another name")
-    if path.exists() and not path.is_file():  # a device would be replaced by a file of its name
-        raise ConfigError(f"{option} {path} is not an ordinary file; give the name of one")
-    if not path.name.endswith(ending):
-        raise ConfigError(f"{option} {path} must end in {ending}")
+        raise ConfigError(f"--out {path} is a file that is read; give another name")

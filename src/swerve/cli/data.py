@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.console import check_output, print_message
-from swerve.cli.options import Result, check_choice
+from swerve.cli.console import check_not_read, print_message
+from swerve.cli.options import ROW_ENDINGS, Result, check_choice, out_option
 from swerve.cli.text import wrapped
-from swerve.errors import ConfigError, nearest
 from swerve.progress import one_line
 from swerve.text import counted
 
@@ -34,61 +33,24 @@ Split = Annotated[str, typer.Option("--split", metavar="train|heldout", help="Wh
 _SPLITS = ("train", "heldout")
 
 
-def task_kinds() -> dict[str, Any]:
-    """Return the configuration of each kind of task."""
-    from swerve.problems.mixture import MixtureTask
-    from swerve.problems.registry import TASKS
-
-    return {**{kind: task.config for kind, task in TASKS.items()}, "mixture": MixtureTask}
-
-
 def list_tasks() -> Result:
     """List the kinds of task.
 
     Examples:
       swerve data list
     """
-    import inspect
+    from swerve.recipes.task_names import described_tasks
 
-    kinds = sorted(task_kinds().items())
-    rows = [(name, (inspect.getdoc(kind) or "").splitlines()[0], _source(kind)) for name, kind in kinds]
-    lines = [f"{name}  ({source})\n{wrapped(description, indent='    ')}" for name, description, source in rows]
-    return Result([dict(zip(("task", "description", "source"), row, strict=True)) for row in rows], "\n".join(lines))
-
-
-def _source(kind: Any) -> str:
-    """Return the default source of a kind's problems."""
-    if "parts" in kind.model_fields:
-        return "task.parts=[...]"
-    field = kind.model_fields.get("train")
-    if field is None or (not field.is_required() and not field.default):
-        return "generated"
-    return "task.train=FILE" if field.is_required() else str(field.default[0])
-
-
-def load_task(name: str, overrides: Sequence[str]) -> tuple[TaskConfig, int]:
-    """Return the task of a kind's name or of a recipe, and the seed."""
-    from swerve.recipes.files import shipped_recipes
-    from swerve.recipes.loader import load_config
-
-    kinds = task_kinds()
-    if name in kinds:
-        # Any recipe will do: only its task and seed are used.
-        changes = [one if one.startswith(("task.", "seed=")) else f"task.{one}" for one in overrides]
-        config = load_config("demo_addition", [f"task={name}", *changes])
-    elif name in shipped_recipes() or Path(name).suffix in (".yaml", ".yml"):
-        config = load_config(name, overrides)
-    else:
-        raise ConfigError(
-            f"'{name}' is neither a kind of task nor a recipe{nearest(name, kinds)} (kinds: {', '.join(sorted(kinds))})"
-        )
-    return config.task, config.seed
+    rows = described_tasks()
+    lines = [f"{row['task']}  ({row['source']})\n{wrapped(row['description'], indent='    ')}" for row in rows]
+    return Result(rows, "\n".join(lines))
 
 
 def _problems(name: str, overrides: Sequence[str], split: str, num: int | None = None) -> tuple[int, list[Problem]]:
     """Return how many problems a split has, and the first `num` (None: all)."""
     from swerve.problems import load_family
     from swerve.problems.reading import ReadFamily
+    from swerve.recipes.task_names import load_task
     from swerve.seeds import derive_seed
 
     check_choice("--split", split, _SPLITS)
@@ -142,7 +104,7 @@ def _printable(text: str) -> str:
 
 def write_problems(
     task: Task,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file (.jsonl).")],
+    out: Annotated[Path, out_option("Output file (.jsonl or .parquet).", *ROW_ENDINGS)],
     changes: TaskChanges = None,
     split: Split = "train",
 ) -> Result:
@@ -153,15 +115,14 @@ def write_problems(
     Examples:
       swerve data write k_and_k 'people=[2, 3]' --out puzzles.jsonl
     """
-    import json
-
-    from swerve.artifacts.files import write_text
     from swerve.artifacts.problem_records import problem_record
+    from swerve.formats.row_files import write_rows
+    from swerve.recipes.task_names import load_task
 
     config, _ = load_task(task, changes or ())
-    check_output("--out", out, ending=".jsonl", read=_sources(config))
+    check_not_read(out, _sources(config))
     _, problems = _problems(task, changes or (), split)
-    write_text(out, "".join(f"{json.dumps(problem_record(problem), allow_nan=False)}\n" for problem in problems))
+    write_rows(out, map(problem_record, problems))
     summary = {"out": str(out), "num_problems": len(problems)}
     return Result(summary, f"{counted(len(problems), 'problem')}: {out}")
 

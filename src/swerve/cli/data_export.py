@@ -5,27 +5,26 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from swerve.cli.options import Result
+from swerve.cli.options import Result, out_option
 from swerve.text import counted
-
-if TYPE_CHECKING:
-    pass
 
 
 def export(
     source: Annotated[Path, typer.Argument(metavar="TABLE", help="A Parquet table of swerve, or responses.")],
-    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="File, or folder for hf and verifiers.")],
+    out: Annotated[
+        Path, out_option("File, or folder for hf and verifiers.", ".jsonl", ".csv", ".json", ".parquet", folder=True)
+    ],
     file_format: Annotated[
         str | None,
         typer.Option(
             "--format",
             metavar="NAME",
             help="jsonl, csv, hf (a Hugging Face data set folder); of responses also verifiers (a folder), inspect "
-            "(.json), messages or verl (.parquet).  [default: by PATH]",
+            "(.json), messages or verl (.parquet).  [default: by --out]",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output
-from swerve.cli.options import Fields, Result, check_choice
+from swerve.cli.console import check_not_read
+from swerve.cli.options import Fields, Result, check_choice, out_option
 from swerve.errors import ArtifactError
 from swerve.progress import one_line
 from swerve.text import counted
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from swerve.artifacts.responses import Response
-    from swerve.formats.imported_responses import PromptCheck
-    from swerve.formats.problem_joins import JoinCounts
+    from swerve.formats.problem_joins import JoinCounts, PromptCheck
 
 _SPECIALS_LEFT_OUT = ("verl", "trl")
 """Layouts whose prompts are decoded without special tokens, so that a chat template's marks are not in them."""
@@ -31,8 +30,13 @@ _PART = "with a part of the reward, "
 
 
 def import_rollouts(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rollouts or responses of another program.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output table (.parquet).")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE|DIR", help="Rollouts or responses of another program: a file, or a folder of them."
+        ),
+    ],
+    out: Annotated[Path, out_option("Output table (.parquet).", ".parquet")],
     problems: Annotated[
         Path | None,
         typer.Option(
@@ -57,25 +61,30 @@ def import_rollouts(
 ) -> Result:
     """Import rollouts of other programs, each joined to its problem.
 
-    It reads files of verifiers, Inspect, lm-eval, verl, TRL and RL-Probe, batches and chats in OpenAI's form, and plain
-    JSON, JSONL, CSV or Parquet. Records without a response, such as requests that failed, are named and left out.
+    It reads files, or a folder of files, of verifiers, Inspect, lm-eval, verl, TRL and RL-Probe, batches and chats in
+    OpenAI's form, and plain JSON, JSONL, CSV or Parquet. Records without a response, such as requests that failed, are
+    named and left out.
 
     Examples:
       swerve data import rollouts.jsonl --problems problems.jsonl --out rollouts.parquet
+      swerve data import grpo/completions --out completions.parquet
     """
     from swerve.artifacts.response_columns import RESPONSES_SCHEMA
     from swerve.artifacts.responses import write_responses
     from swerve.artifacts.tables import spilled_tables
     from swerve.formats.imported_problems import read_problems, requests_beside
-    from swerve.formats.imported_responses import LeftOut, PromptCheck, iter_responses
-    from swerve.formats.problem_joins import JoinCounts
+    from swerve.formats.imported_responses import LeftOut, iter_responses
+    from swerve.formats.problem_joins import JoinCounts, PromptCheck
     from swerve.formats.table_files import named_digest
     from swerve.formats.typed_fields import parse_fields
+    from swerve.models.folder_metadata import check_tokenizer
     from swerve.rewards import known_graders
 
     # What is asked for, before anything is read.
-    check_output("--out", out, ending=".parquet", read=(file, problems))
+    check_not_read(out, (file, problems))
     check_choice("--task", task, known_graders())
+    if tokenizer is not None:
+        check_tokenizer(tokenizer)
     named = parse_fields(fields or ())
     problems = problems or requests_beside(file)
     known = read_problems(problems, fields=named) if problems is not None else {}

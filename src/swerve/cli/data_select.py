@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output
-from swerve.cli.options import Fields, Result, given_settings, with_settings
+from swerve.cli.console import check_not_read
+from swerve.cli.options import Fields, Result, given_settings, out_option, with_settings
 from swerve.errors import ConfigError
 from swerve.text import counted
 from swerve.version import __version__
@@ -37,7 +37,7 @@ def select(
         list[str],
         typer.Argument(metavar="SOURCE...", help="Files of samples or responses, or runs, for their rollouts."),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output table (.parquet).")],
+    out: Annotated[Path, out_option("Output table (.parquet).", ".parquet")],
     fields: Fields = None,
 ) -> Result:
     """Select responses to learn from.
@@ -58,7 +58,7 @@ def select(
     from swerve.recipes.loader import load_settings
 
     # What is kept of all responses, and why the others are not.
-    check_output("--out", out, ending=".parquet", read=map(Path, sources))
+    check_not_read(out, map(Path, sources))
     rejection = load_settings(Rejection, list(given_settings(context).values()))
     files: list[Path] = []
     left_out = LeftOut()

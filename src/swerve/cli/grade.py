@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, print_message
+from swerve.cli.console import check_not_read, main_progress, print_message
 from swerve.cli.options import (
+    ROW_ENDINGS,
     Fields,
     PartsFrom,
     Result,
     ShardOption,
     given_settings,
     given_shard,
+    out_option,
     wants_json,
     with_settings,
 )
 from swerve.cli.text import safe
-from swerve.errors import ConfigError
-from swerve.progress import console_progress
+from swerve.errors import ConfigError, InterruptedRunError
 from swerve.text import percent_interval
 
 if TYPE_CHECKING:
     from swerve.artifacts.parts import Parts
     from swerve.artifacts.shards import Shard
-    from swerve.eval.answer_files import AnswerFile
 
 _NUM_SHOWN = 20
 
@@ -60,7 +60,7 @@ def grade(
         typer.Option("--task", metavar="KIND", help="The grader: math, gsm8k, k_and_k, ...; samples have their own."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where the verdicts go, as JSONL.  [default: stdout]")
+        Path | None, out_option("Where the verdicts go (.jsonl or .parquet).  [default: stdout]", *ROW_ENDINGS)
     ] = None,
     audits: Annotated[
         list[str] | None,
@@ -83,6 +83,7 @@ def grade(
       swerve grade answers.jsonl --problems problems.jsonl --audit correct
     """
     from swerve.config.runtime import RuntimeConfig
+    from swerve.eval.answer_files import FIELDS, answer_file
     from swerve.eval.grading import (
         MOST_KEPT,
         GradingSummary,
@@ -92,6 +93,7 @@ def grade(
         kept_verdicts,
     )
     from swerve.eval.recorded_verdicts import VerdictComparison
+    from swerve.formats.typed_fields import parse_fields
     from swerve.models.runtime import apply_runtime
     from swerve.recipes.loader import load_settings
 
@@ -101,8 +103,8 @@ def grade(
         raise ConfigError("--shard and --parts-from need --out FILE: verdicts are kept beside it until all are there")
     file, policies = _file_and_policies(arguments)
     if out:
-        check_output("--out", out, ending=".jsonl", read=[file, problems])
-    answers = _answer_file(file, policies, task, problems, fields or ())
+        check_not_read(out, [file, problems])
+    answers = answer_file(file, policies, task, problems, parse_fields(fields or (), FIELDS))
     runtime = load_settings(RuntimeConfig, list(given_settings(context).values()))
     comparisons = [VerdictComparison(field, most=MOST_KEPT) for field in dict.fromkeys(audits or ())]
     num, left_out = check_answers(answers, comparisons)
@@ -111,7 +113,7 @@ def grade(
     # An interrupted command continues from the verdicts beside its output.
     limits = [runtime.grader_cpu_seconds, runtime.grader_memory_mb]
     kept = kept_verdicts(out, answers, problems, limits, shard.copied) if out else None
-    progress = console_progress(sys.stderr)
+    progress = main_progress()
     graded = grade_answers(answers, num, progress, kept, shard)
     if kept and out and shard.is_share:
         if out.exists() and kept.begun() is None:
@@ -124,11 +126,13 @@ def grade(
 
     # Verdicts are written as they come, and counted.
     counts = GradingSummary(answers, left_out, comparisons)
-    with _opened(out, is_shown=not wants_json(context)) as write:
+
+    def rows() -> Iterator[dict[str, Any]]:
         for answer, reward in graded:
             counts.add(answer, reward)
-            # In ASCII: a text of a model may hold half of a surrogate pair, which UTF-8 cannot.
-            write(json.dumps(graded_row(answer.record, reward), allow_nan=False, default=str) + "\n")
+            yield graded_row(answer.record, reward)
+
+    _write(out, rows(), is_shown=not wants_json(context))
     summary = counts.summary()
     if kept:
         kept.finish()
@@ -159,46 +163,26 @@ def _file_and_policies(arguments: Sequence[str]) -> tuple[Path, list[str]]:
     return Path(files[0]), [argument for argument in arguments if argument != files[0]]
 
 
-@contextmanager
-def _opened(out: Path | None, *, is_shown: bool) -> Iterator[Callable[[str], Any]]:
-    """Yield what takes the rows as they come: the output file, else stdout where they are shown."""
-    from swerve.artifacts.files import atomic_path
+def _write(out: Path | None, rows: Iterable[Mapping[str, Any]], *, is_shown: bool) -> None:
+    """Write rows as they come: to the output file, else to stdout where they are shown, from the first process.
+
+    Raises:
+        InterruptedRunError: a signal ended it; the verdicts are not kept.
+    """
     from swerve.artifacts.torchrun import is_main_process
+    from swerve.formats.row_files import row_line, write_rows
 
-    if out is None:
-        yield sys.stdout.write if is_shown and is_main_process() else len
-        sys.stdout.flush()
+    if out is not None:
+        write_rows(out, rows)
         return
-    with atomic_path(out) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        yield stream.write
-
-
-def _answer_file(
-    file: Path, policies: Sequence[str], task: str | None, problems: Path | None, fields: Sequence[str]
-) -> AnswerFile:
-    """Return the answers of a file with what grades them: samples have their own problems, others the task's grader."""
-    from swerve.artifacts.samples import is_samples_file
-    from swerve.eval.answer_files import (
-        FIELDS,
-        AnswerFile,
-        chosen_grader,
-        grading_task,
-        read_known_problems,
-        samples_task,
-        table_graders,
-    )
-    from swerve.formats.typed_fields import parse_fields
-
-    if is_samples_file(file):
-        own = samples_task(file, task, policies)
-        return AnswerFile(path=file, task=own, is_samples=True, is_named=task is not None)
-    known = read_known_problems(problems) if problems else {}
-    graders = {problem.grader or problem.family for problem in known.values()}
-    if task is None and not graders:
-        graders = table_graders(file)
-    grader = chosen_grader(task, policies, graders)
-    own = grading_task(grader, policies, fields=parse_fields(fields, FIELDS), known=known)
-    return AnswerFile(path=file, task=own, is_named=task is not None)
+    write: Callable[[str], Any] = sys.stdout.write if is_shown and is_main_process() else len
+    try:
+        for row in rows:
+            write(row_line(row))
+    except KeyboardInterrupt:
+        said = "interrupted; verdicts are kept with --out FILE alone, so it begins anew"
+        raise InterruptedRunError(said, signal_number=signal.SIGINT) from None
+    sys.stdout.flush()
 
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,14 +11,13 @@ import typer
 from swerve.cli.completion import completed
 from swerve.cli.console import print_json, print_message, print_text
 from swerve.cli.options import Json, Overrides, Recipe, Result, check_choice
+from swerve.cli.plan import Memory, Processes, budget_text
 from swerve.cli.text import table, wrapped
-from swerve.errors import ConfigError, MissingExtraError, SwerveError
+from swerve.errors import MissingExtraError, SwerveError
 from swerve.progress import one_line
 
 if TYPE_CHECKING:
-    from swerve.config.recipe import Config
     from swerve.probe.recipe import ProbeRecipe
-    from swerve.recipes.files import RecipeUse
 
 recipes_app = typer.Typer(
     help="List the recipes that ship with swerve, or show one.", invoke_without_command=True, rich_markup_mode=None
@@ -40,12 +36,9 @@ def list_recipes(
     """List the recipes that ship with swerve, or show one."""
     if context.invoked_subcommand is not None:
         return
-    from swerve.recipes.files import RECIPE_USES, shipped_recipes
+    from swerve.recipes.described import described_recipes
 
-    entries = [_describe_recipe(name, use) for use in RECIPE_USES for name in shipped_recipes(use)]
-    if task is not None:
-        check_choice("--task", task, sorted({entry["task"] for entry in entries if entry["task"]}))
-        entries = [entry for entry in entries if entry["task"] == task]
+    entries = described_recipes(task)
     if as_json:
         print_json(entries)
         return
@@ -53,25 +46,6 @@ def list_recipes(
         profiles = f"; profiles {', '.join(entry['profiles'])}" if entry["profiles"] else ""
         print_text(wrapped(f"{entry['name']}  (swerve {entry['command']}{profiles})"))
         print_text(wrapped(entry["description"], indent="    "))
-
-
-def _describe_recipe(name: str, use: RecipeUse) -> dict[str, Any]:
-    """Return a shipped recipe's name, its command, task and profiles, and the first sentence of its comment."""
-    from swerve.recipes.files import recipe_text
-    from swerve.recipes.layers import read_layers
-
-    comment = itertools.takewhile(lambda line: line.startswith("# "), recipe_text(name, use).splitlines())
-    sentence = re.match(r".*?[.?](?= |$)", " ".join(line[2:] for line in comment))
-    layers = read_layers(name, use)
-    base = layers.data.get("recipe")  # of a study
-    task = (read_layers(base, "train") if base else layers).data.get("task")
-    return {
-        "name": name,
-        "command": use,
-        "task": task["kind"] if isinstance(task, dict) else task,
-        "profiles": list(layers.profile_names),
-        "description": sentence.group() if sentence else "",
-    }
 
 
 def show_recipe(
@@ -119,25 +93,10 @@ def _shipped_probe(recipe: str, overrides: Sequence[str]) -> ProbeRecipe | None:
 def check_config(
     recipe: Recipe,
     overrides: Overrides = None,
-    memory: Annotated[
-        float | None,
-        typer.Option(
-            "--memory",
-            metavar="GB",
-            min=0.001,
-            max=1e6,
-            help="Memory of another machine's device; the packages of this machine are then not checked.  [default: "
-            "this machine's]",
-        ),
-    ] = None,
-    processes: Annotated[
-        int,
-        typer.Option(
-            "--processes", metavar="N", min=1, max=4096, help="Processes that torchrun will start, one device each."
-        ),
-    ] = 1,
+    memory: Memory = None,
+    processes: Processes = 1,
 ) -> Result:
-    """Check a recipe, and predict its length and its memory.
+    """Check a recipe, and say what its training takes, as `swerve plan train` does.
 
     It also says what presets leave out.
 
@@ -146,17 +105,23 @@ def check_config(
       swerve config check mine.yaml profile=one_gpu
     """
     from swerve.artifacts.run import check_name
+    from swerve.models.folder_metadata import check_metadata, is_description
     from swerve.recipes.data_sizes import data_sizes
     from swerve.recipes.epochs import stage_sizes, with_steps
     from swerve.recipes.loader import config_hash, has_custom, load_config
 
     if probe := _shipped_probe(recipe, overrides or ()):
-        needed, line = _memory(probe, memory, 1)
-        summary = {"valid": True, "out": probe.out, "memory": needed}
-        return Result(summary, f"{recipe}: valid, a recipe of swerve probe\n{line}")
+        from swerve.plan.probing import probe_budget
+
+        budget = probe_budget(probe, memory_gb=memory, processes=processes)
+        budget.check()
+        summary = {"valid": True, "out": probe.out, **budget.record()}
+        return Result(summary, f"{recipe}: valid, a recipe of swerve probe\n{budget_text(budget)}")
 
     # Everything that training checks before its first step; code of the user's own is loaded.
     config = load_config(recipe, overrides or ())
+    if config.model.kind == "pretrained" and not is_description(config.model.path):
+        check_metadata(config.model.path)
     config = with_steps(config, data_sizes(config, asks_hub=False))
     if has_custom(config):
         from swerve.train.custom_parts import load_custom_parts
@@ -174,17 +139,14 @@ def check_config(
     digest = config_hash(config)
     notes = [note for stage in config.stages for note in stage.notes]
     sizes = stage_sizes(config)
-    needed, line = _memory(config, memory, processes)
-    summary = {
-        "valid": True,
-        "name": config.name,
-        "config_hash": digest,
-        "notes": notes,
-        "stages": sizes,
-        "memory": needed,
-    }
-    lines = [f"{recipe}: valid, configuration {digest}", *notes, *map(_size_line, sizes), line]
-    return Result(summary, "\n".join(lines))
+    from swerve.plan.training import training_budget
+
+    budget = training_budget(config, memory_gb=memory, processes=processes)
+    budget.check()
+    plan = budget.record()
+    known = {"valid": True, "name": config.name, "config_hash": digest, "stages": sizes}
+    lines = [f"{recipe}: valid, configuration {digest}", *notes, *map(_size_line, sizes), budget_text(budget)]
+    return Result({**plan, **known, "notes": [*notes, *budget.notes]}, "\n".join(lines))
 
 
 def _size_line(size: Mapping[str, Any]) -> str:
@@ -193,41 +155,6 @@ def _size_line(size: Mapping[str, Any]) -> str:
         return f"stage {size['stage']}: its steps are counted when training begins"
     sampled = f", at most {size['completions']:,} completions, {size['tokens']:,} tokens" if size["tokens"] else ""
     return f"stage {size['stage']}: {size['steps']:,} steps{sampled}"
-
-
-def _memory(config: Config | ProbeRecipe, given_gb: float | None, processes: int) -> tuple[Any, str]:
-    """Return what a training or a probe needs, for JSON and as a line; None where no model is named.
-
-    Raises:
-        ConfigError: it is more than the device has.
-    """
-    from swerve.config.recipe import Config
-    from swerve.models.hub import is_left_open
-    from swerve.models.model_folder import resolve_device
-    from swerve.train.memory import check_memory, device_memory, gigabytes, predicted_memory, predicted_probe_memory
-
-    if isinstance(config, Config):
-        names_none, example = is_left_open(config.model), "model.path=FOLDER"
-    else:
-        names_none, example = not any(Path(model).is_dir() for model in config.models.values()), "models.NAME=FOLDER"
-    if names_none:
-        return None, f"memory: name a model, such as {example}, to see what is needed"
-
-    # Bytes of the device that is named, or of this machine's.
-    device = config.runtime.device
-    available = device_memory(resolve_device(device)) if given_gb is None else int(given_gb * 1e9)
-    if isinstance(config, Config):
-        needed = predicted_memory(config, available=available, processes=processes)
-        check_memory(needed, available, config)
-    else:
-        needed = predicted_probe_memory(config, available=available)
-    each = "" if processes == 1 else f" in each of {processes} processes"
-    line = (
-        f"about {gigabytes(needed.peak)} of {gigabytes(available)} GB{each}, in stage {needed.stage} ({needed.shown()})"
-    )
-    if needed.peak > available:
-        raise ConfigError(f"the probe needs {line}; lower probe.tokens_per_batch, or take a larger device")
-    return {**asdict(needed), "peak": needed.peak, "available": available}, f"memory: {line}"
 
 
 def show_schema(
@@ -264,6 +191,6 @@ def list_runs(
     entries.sort(key=lambda entry: entry["date"] or "")
     for entry in entries:
         if "error" in entry:
-            print_message(f"swerve: warning: {one_line(entry['error'])}")
+            print_message(f"swerve: warning: {one_line(entry['error'])}", is_warning=True)
     texts = [_COLUMNS, *(tuple(entry_texts(entry)[name.lower()] for name in _COLUMNS) for entry in entries)]
     return Result(entries, table(texts) if entries else f"No runs in {directory}/.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args
 import typer
 from typer.core import TyperCommand
 
+from swerve.artifacts.output_names import check_output
 from swerve.cli.completion import completed
 from swerve.cli.console import print_json, print_text
 from swerve.errors import ConfigError, MissingShardsError, SwerveError, nearest
@@ -34,7 +35,27 @@ Overrides = Annotated[
         **completed("keys"),
     ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
+
+
+def out_option(text: str, *endings: str, folder: bool = False) -> Any:
+    """Return the option `--out` of a command, whose value `check_output` checks; see there.
+
+    Args:
+        text: what is written; the help.
+        endings: of files that the command writes, which the help names.
+        folder: whether it writes folders.
+    """
+
+    def check(value: Path | None) -> Path | None:
+        if value is not None:
+            check_output(Path(value), *endings, folder=folder)
+        return value
+
+    metavar = "|".join(["FILE"] * bool(endings) + ["DIR"] * folder)
+    return typer.Option("--out", metavar=metavar, help=text, callback=check)
+
+
+Out = Annotated[Path | None, out_option("Run directory.  [default: runs/NAME]", folder=True)]
 Fields = Annotated[
     list[str] | None,
     typer.Option(
@@ -70,8 +91,27 @@ PartsFrom = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _GIVEN, _SHARD = "swerve.arguments", "swerve.shard"
 """Keys of a command's context: its arguments as they were given, and the shard of which it does the share."""
+_RESUMING = ("--resume-or-start", "--resume")
+"""Options that ask a command to go on where it was interrupted, the one that always works first."""
+_KEEPING = {*_RESUMING, "--parts-from", "--gather"}
+"""Options of commands that keep what is done of their work."""
+_KEEPING_WHERE_GIVEN = {"--without", "--flip", "--flip-share", "--set", "--taught"}
+"""Options with which `swerve replay` keeps what is done, as it does not without."""
+ROW_ENDINGS = (".jsonl", ".parquet")
+"""Of files of rows; see `swerve.formats.row_files`."""
 TABLE_FORMATS = ("table", "md", "csv", "latex", "json")
 """Forms of a table of results."""
+
+
+def options_of(*parameters: inspect.Parameter) -> list[Any]:
+    """Return what typer makes of a function with such parameters."""
+
+    def command() -> None: ...
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return list(typer.main.get_command(app).params)
 
 
 def check_choice(option: str, value: str | None, choices: Iterable[str]) -> None:
@@ -100,6 +140,16 @@ class PlainCommand(TyperCommand):
         said, _, examples = (help or "").partition("\n\nExamples:\n")
         super().__init__(name, help=said, **{**rest, "epilog": f"\b\nExamples:\n{examples}" if examples else None})
 
+    place: str = ""
+    """`module:Class` of settings whose keys are options or KEY=VALUE; of others it is a recipe."""
+    options: Mapping[str, str] = {}
+    """Options that are keys of these settings; see `with_settings`."""
+
+    @property
+    def more(self) -> list[Any]:
+        """Options beside those of the function's parameters."""
+        return []
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the arguments and options, `--help` last."""
         params: list[Any] = super().get_params(ctx)
@@ -108,6 +158,22 @@ class PlainCommand(TyperCommand):
                 param.display_type_rich = lambda ctx: ""  # of newer versions of typer
             param._get_number_range_help_str = lambda: ""  # the error says the range
         return params
+
+    def continued(self, given: Sequence[str]) -> str:
+        """Return what is kept of the command where it is interrupted, and how it is continued.
+
+        Args:
+            given: its words, without `swerve`.
+        """
+        options = {option for param in self.params for option in param.opts}
+        asking = next((option for option in _RESUMING if option in options), None)
+        words = list(given)
+        if asking is not None and not {*_RESUMING} & {*words}:
+            place = words.index("--") if "--" in words else len(words)
+            words.insert(place, asking)
+        keeps = options & _KEEPING or _KEEPING_WHERE_GIVEN & {word.partition("=")[0] for word in words}
+        kept = "what was written so far is kept" if keeps else "it begins anew, and leaves nothing half done"
+        return f"{kept}; continue with: {shlex.join(['swerve', *words])}"
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return what follows the command in the line of its usage."""
@@ -118,28 +184,17 @@ class PlainCommand(TyperCommand):
 class ResultCommand(PlainCommand):
     """A command that prints what it returns: as text, or as JSON with `--json`; under torchrun the first process."""
 
-    place = ""
-    """`module:Class` of settings."""
-    options: Mapping[str, str] = {}
-    """Options that are keys of these settings; see `with_settings`."""
-
     @cached_property
-    def _more(self) -> list[Any]:
-        """The options of settings, and `--json`: what typer makes of a function with such parameters."""
-
-        def command() -> None: ...
-
+    def more(self) -> list[Any]:
+        """The options of settings, and `--json`."""
         parameters = [_parameter(self.place, key, text) for key, text in self.options.items()]
         as_json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
-        command.__signature__ = inspect.Signature([*parameters, as_json])  # type: ignore[attr-defined]
-        app = typer.Typer(add_completion=False)
-        app.command()(command)
-        return list(typer.main.get_command(app).params)
+        return options_of(*parameters, as_json)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the command's own arguments and options, those of settings, `--json` and `--help`."""
         *own, help_option = super().get_params(ctx)
-        return [*own, *self._more, help_option]
+        return [*own, *self.more, help_option]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep the arguments as they were given."""
@@ -151,8 +206,8 @@ class ResultCommand(PlainCommand):
         from swerve.artifacts.torchrun import is_main_process
 
         ctx.obj = {}
-        *settings, as_json = (ctx.params.pop(param.name) for param in self._more)
-        for key, param, given in zip(self.options, self._more, settings, strict=False):
+        *settings, as_json = (ctx.params.pop(param.name) for param in self.more)
+        for key, param, given in zip(self.options, self.more, settings, strict=False):
             if given:
                 ctx.obj[key] = _override(self.place, key, param.opts[0], given)
         left = None
@@ -267,11 +322,10 @@ def _parameter(place: str, key: str, text: str) -> inspect.Parameter:
     shown = "" if default is None else f"  [default: {default}]"
     if metavar and choices:
         shown = f" One of {', '.join(choices)}.{shown}"
-    said = typer.Option(
-        option,
-        metavar=metavar or "|".join(choices),
-        help=" ".join(description.replace("`", "").split()) + shown,
-    )
+    text = " ".join(description.replace("`", "").split()) + shown
+    said = typer.Option(option, metavar=metavar or "|".join(choices), help=text)
+    if option == "--out":
+        said = out_option(text, folder=True)
     kinds = {"array": list[str] | None, "object": list[str] | None, "boolean": bool | None}
     kind: Any = kinds.get(schema["type"], str | None)
     name = f"setting_{key.replace('.', '_')}"

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import Out, Overrides, Recipe, Result, check_choice
+from swerve.cli.options import Out, Overrides, Recipe, Result, check_choice, out_option
+from swerve.cli.plan import asked_plan, planned
 from swerve.cli.text import wrapped
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, nearest
 
 if TYPE_CHECKING:
     from swerve.config.recipe import Config
     from swerve.progress import Progress
+    from swerve.recipes.layers import Change
     from swerve.report.draw.figures import Look
 
 
 def train(
+    context: typer.Context,
     recipe: Recipe,
     overrides: Overrides = None,
     out: Out = None,
@@ -46,7 +49,8 @@ def train(
       swerve train mine.yaml --out runs/mine
       swerve train runs/mine --resume
     """
-    from swerve.cli.runs import main_progress
+    from swerve.cli.console import main_progress
+    from swerve.models.folder_metadata import check_metadata, is_description
     from swerve.recipes.loader import load_config
     from swerve.train import known_run, run_directory
     from swerve.train import train as train_recipe
@@ -54,7 +58,15 @@ def train(
     # A job that torchrun started again continues by itself, and so does a run that was begun, where that is asked for.
     changes, progress = overrides or (), main_progress()
     known = known_run(recipe) if resume or resume_or_start else None
-    there = run_directory(load_config(known or recipe, changes), out or known)
+    config = load_config(known or recipe, changes)
+    planning = asked_plan(context)
+    if config.model.kind == "pretrained" and not (planning and is_description(config.model.path)):
+        check_metadata(config.model.path)
+    if planning is not None:
+        from swerve.plan.training import training_budget
+
+        return planned(training_budget(_counted(config), out=out, **planning._asdict()))
+    there = run_directory(config, out or known)
     if not resume and there.is_of_this_job():
         resume_or_start = True
         progress.note("torchrun started the processes again: the run continues")
@@ -62,6 +74,14 @@ def train(
         resume = (there.path / "run.json").is_file()
     run = train_recipe(known or recipe, changes, out=there, resume=resume, verify=verify, progress=progress)
     return Result({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints]}, "")
+
+
+def _counted(config: Config) -> Config:
+    """Return a recipe with the steps that its data gives it, as far as the data is on this machine."""
+    from swerve.recipes.data_sizes import data_sizes
+    from swerve.recipes.epochs import with_steps
+
+    return with_steps(config, data_sizes(config, asks_hub=False))
 
 
 def demo_recipe(overrides: Sequence[str]) -> tuple[str, list[str]]:
@@ -131,7 +151,7 @@ def demo(
     """
     from swerve.artifacts.evaluation import read_evaluations
     from swerve.artifacts.probe_summary import read_summary
-    from swerve.cli.runs import main_progress
+    from swerve.cli.console import main_progress
     from swerve.cli.summary import demo_text, evaluation_text, findings_text
     from swerve.recipes.data_sizes import data_sizes
     from swerve.recipes.epochs import with_steps
@@ -165,7 +185,7 @@ def demo(
     return Result({"run": str(run.path), **measured, "report": str(page)}, "\n".join(lines))
 
 
-def run_eval(run: str, overrides: Sequence[str], *, form: str | None, **compared: Any) -> Result:
+def run_eval(run: str, overrides: Sequence[Change], *, form: str | None, **compared: Any) -> Result:
     """Evaluate the checkpoints of a run that lack an evaluation.
 
     Args:
@@ -176,7 +196,7 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, **compared
     """
     from swerve.artifacts.metrics import read_metrics
     from swerve.artifacts.run import find_run
-    from swerve.cli.runs import main_progress
+    from swerve.cli.console import main_progress
     from swerve.cli.sample import comparison_text
     from swerve.cli.summary import evaluation_text
     from swerve.eval import evaluate
@@ -211,7 +231,7 @@ def export_checkpoint(
             **completed("models"),
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="New folder.")],
+    out: Annotated[Path, out_option("New folder.", folder=True)],
     dtype: Annotated[
         str | None,
         typer.Option("--dtype", metavar="|".join(_DTYPES), help="Type of the weights.  [default: as stored]"),
@@ -232,6 +252,9 @@ def export_checkpoint(
     # A folder of pickled shards or of an adapter is no checkpoint; what it is, is said where it is read.
     is_folder = Path(source).is_dir() and not (Path(source) / "run.json").is_file()
     folder = Path(source) if is_folder else resolve_checkpoint(source).path
+    from swerve.models.folder_metadata import check_metadata
+
+    check_metadata(folder)
     from swerve.models.export import export_model
     from swerve.models.model_card import WeightsOrigin
 
@@ -261,7 +284,7 @@ def report(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Where several runs are compared.  [default: compared-RUN-RUN]"),
+        out_option("Where several runs are compared.  [default: compared-RUN-RUN]", folder=True),
     ] = None,
     figures: Annotated[bool, typer.Option("--figures", help="Write only figures: NAME[,NAME]..., or all.")] = False,
     problem: Annotated[
@@ -295,23 +318,26 @@ def report(
     if problem or formats or width or no_titles:
         raise ConfigError("--problem, --format, --width and --no-titles are of figures; add --figures")
     from swerve.artifacts.run import find_run
-    from swerve.cli.runs import main_progress
+    from swerve.cli.console import main_progress
     from swerve.cli.study_command import report_runs
+    from swerve.door.report import sample_files
 
     # Samples have a page of their own; several runs are compared; one run, probe or study has its page.
     more = [word for word in given if "=" not in word or Path(word).exists()]
-    sample_files = _sample_files(Path(source))
-    if out is not None and (sample_files or not more):
-        raise ConfigError("--out is where several runs are compared; give two runs or more")
-    if sample_files:
-        return _report_samples(Path(source), sample_files, more, given)
+    files = sample_files(Path(source))
+    if out is not None and (files or not more):
+        raise ConfigError(
+            f"--out is where several runs are compared; the report of one is in its folder: swerve report {source}"
+        )
+    if files:
+        return _report_samples(Path(source), files, more, given)
     if more:
-        if samples := next((place for place in more if _sample_files(Path(place))), None):
+        if samples := next((place for place in more if sample_files(Path(place))), None):
             raise ConfigError(f"{samples} is samples, which have a page of their own: swerve report {samples}")
         paths = [find_run(place).path for place in (source, *more)]
         others = paths[1].name if len(paths) == 2 else f"{len(paths) - 1}-others"
         return report_runs(paths, out or paths[0].parent / f"compared-{paths[0].name}-{others}")
-    from swerve.report import report as write_report
+    from swerve.door.report import report as write_report
 
     page = write_report(source, given, progress=main_progress())
     return Result({"report": str(page)}, f"Report: {page}")
@@ -328,11 +354,13 @@ def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], l
         ConfigError: there is no such figure or problem.
         ArtifactError: none of them could be drawn.
     """
-    if _sample_files(Path(name)):
+    from swerve.door.report import sample_files
+
+    if sample_files(Path(name)):
         raise ConfigError(f"--figures: {name} is samples; give a run, or the directory of a probe")
     from swerve.artifacts.run import find_run
     from swerve.artifacts.study import find_study, read_study, study_report_path
-    from swerve.cli.runs import main_progress
+    from swerve.cli.console import main_progress
     from swerve.report.figures import missing_lines, write_run_figures
 
     names = tuple(word for text in rest for word in _words(text))
@@ -360,15 +388,6 @@ def _write_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], l
     return Result({"figures": figures, "missing": dict(written.missing)}, "\n".join(figures))
 
 
-def _sample_files(path: Path) -> list[Path]:
-    """Return a file of samples, or those in a folder; none where a path is something else."""
-    from swerve.artifacts.samples import is_samples_file
-
-    if (path / "run.json").is_file():
-        return []
-    return [file for file in ([path] if path.is_file() else sorted(path.glob("*.parquet"))) if is_samples_file(file)]
-
-
 def _report_samples(path: Path, files: Sequence[Path], more: Sequence[str], rest: Sequence[str]) -> Result:
     """Write the page of files of samples: in their folder, or beside the first file."""
     from swerve.probe.recipe import ProbeSettings
@@ -377,12 +396,9 @@ def _report_samples(path: Path, files: Sequence[Path], more: Sequence[str], rest
     options = load_settings(ProbeSettings, [file for file in rest if file not in more]).report
     from swerve.artifacts.samples import StoredSamples
     from swerve.cli.sample import comparison_text
-    from swerve.eval.comparison import compare
-    from swerve.report.samples import write_samples_page
+    from swerve.door.report import samples_folder, write_samples
 
     stored = [StoredSamples(file) for file in (*files, *map(Path, more))]
-    comparison = compare((file.samples for file in stored), pooled=True)
-    folder = path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
-    page = write_samples_page(folder / "index.html", comparison, stored, options=options)
+    page, comparison = write_samples(stored, samples_folder(path, stored), options)
     shown = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})
     return Result({"report": str(page)}, f"{comparison_text(shown)}\nReport: {page}")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import PartsFrom, Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.cli.options import ROW_ENDINGS, PartsFrom, Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.cli.plan import Planning, asked_plan, planned
 from swerve.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -102,9 +103,12 @@ def probe(
     names = [override.text for override in given.values()] + (["--task"] if task else [])
 
     # A recipe describes the whole probe.
+    planning = asked_plan(context)
     if run is not None and is_probe_recipe(run):
         if names:
             raise ConfigError(f"{names[0]}: {run} says it; change it there, or with KEY=VALUE (out=DIR, seed=1)")
+        if planning is not None:
+            return _planned_recipe(run, changes, planning)
         from swerve.cli.probe_recipe import run_probe_recipe
 
         return run_probe_recipe(run, changes, steps=steps, shard=shard)
@@ -113,32 +117,80 @@ def probe(
 
     # Files are probed, or the run's own rollouts.
     if given.keys() & {"responses", *_SELECTING}:
-        return _probe_files(run, changes, task, given, shard)
+        return _probe_files(run, changes, task, given, shard, planning)
     if names:
         raise ConfigError(
             f"{names[0]} needs --use-responses FILE or --select; a run's own rollouts are probed with the settings "
             "probe.reference, probe.checkpoints and probe.baseline"
         )
+    return _probe_run(_checked_run(run), changes, shard, planning)
+
+
+def _checked_run(run: str | None) -> str:
+    """Return the run that was given.
+
+    Raises:
+        ConfigError: no run is given, or a model or responses in its place; the message says how they are probed.
+    """
     if run is None:
         raise ConfigError(
             "give RUN, whose rollouts are probed, or --use-responses FILE (or --select) with --reference MODEL and "
             "--checkpoint MODEL; see: swerve probe --help"
         )
-    return _probe_run(run, changes, shard)
+    if (Path(run) / "config.json").is_file():
+        raise ConfigError(
+            f"{run} is a model, and models are probed on responses: --use-responses FILE --reference {run} "
+            "--checkpoint MODEL"
+        )
+    if _has_rows(Path(run)):
+        raise ConfigError(
+            f"{run} is no run; if it has responses, probe them with --use-responses {run} --reference MODEL "
+            "--checkpoint MODEL"
+        )
+    return run
 
 
-def _probe_run(name: str, changes: list[str], shard: Shard) -> Result:
+def _has_rows(path: Path) -> bool:
+    """Whether a path is no run and a file of rows, or a folder that has some."""
+    files = path.iterdir() if path.is_dir() and not (path / "run.json").exists() else [path]
+    return any(file.suffix in ROW_ENDINGS and file.is_file() for file in files)
+
+
+def _planned_recipe(source: str, changes: list[str], planning: Planning) -> Result:
+    """Say what a recipe's probe takes: of responses that are there, each; of those that it samples, how many."""
+    from swerve.models.named_models import resolve_model
+    from swerve.plan.probing import probe_budget
+    from swerve.probe.from_files import plan_files
+    from swerve.probe.recipe import ProbeRecipe
+    from swerve.recipes.loader import load_document
+
+    recipe = load_document(ProbeRecipe, source, changes)
+    files = [Path(file) for file in recipe.sample_files or [recipe.responses or ""]]
+    plan = None
+    if all(file.is_file() for file in files):
+        paths = {name: str(resolve_model(f"{name}={recipe.models[name]}").path) for name in recipe.used}
+        plan = plan_files(recipe.model_copy(update={"models": paths}))
+    return planned(probe_budget(recipe if plan is None else plan.recipe, plan, **planning._asdict()))
+
+
+def _probe_run(name: str, changes: list[str], shard: Shard, planning: Planning | None) -> Result:
     """Probe the rollouts of a run."""
     from swerve.artifacts.run import find_run
-    from swerve.cli.runs import main_progress
-    from swerve.cli.summary import findings_text
+    from swerve.cli.console import main_progress
+    from swerve.cli.summary import probe_text
 
     run = find_run(name)
     config = _run_config(run, changes)
+    if planning is not None:
+        from swerve.plan.probing import probe_budget
+        from swerve.probe.from_run import plan_run
+
+        plan = plan_run(config, run)
+        return planned(probe_budget(plan.recipe, plan, **planning._asdict()))
     from swerve.probe.from_run import probe_run
 
     summary = probe_run(config, run, shard=shard, progress=main_progress())
-    return Result(summary, lambda: findings_text(run))
+    return Result(summary, lambda: probe_text(run, place=f"All findings: swerve report {shlex.quote(name)}"))
 
 
 def _run_config(run: RunDirectory, changes: list[str]) -> Config:
@@ -161,7 +213,12 @@ def is_probe_recipe(source: str) -> bool:
 
 
 def _probe_files(
-    run_name: str | None, changes: list[str], task: str | None, given: dict[str, Override], shard: Shard
+    run_name: str | None,
+    changes: list[str],
+    task: str | None,
+    given: dict[str, Override],
+    shard: Shard,
+    planning: Planning | None,
 ) -> Result:
     """Probe responses or samples: the options are keys of a recipe, which a run completes."""
     selects = given.keys() & {*_SELECTING}
@@ -172,8 +229,8 @@ def _probe_files(
         raise ConfigError(f"--task: the responses are graded by the task of {run_name}; leave out --task or RUN")
 
     from swerve.artifacts.run import RunDirectory, find_run
-    from swerve.cli.runs import main_progress
-    from swerve.cli.summary import findings_text
+    from swerve.cli.console import main_progress
+    from swerve.cli.summary import probe_text
     from swerve.formats.typed_fields import parse_fields
     from swerve.models.runtime import set_thread_environment
     from swerve.probe.recipe import ProbeRecipe, ProbeSettings
@@ -216,11 +273,15 @@ def _probe_files(
         bounds = probe_served(recipe, progress=progress)
         return Result(bounds, lambda: _bounds_text(bounds))
     plan = replace(plan_files(recipe, trained), shard=shard)
+    if planning is not None:
+        from swerve.plan.probing import probe_budget
+
+        return planned(probe_budget(recipe, plan, **planning._asdict()))
     summary = probe_in_steps(plan, progress=progress)
     if not plan.shard.is_share:
         progress.note(f"tables: {plan.path}")
-    report = f"Next: swerve report {shlex.quote(recipe.out)}"
-    return Result(summary, lambda: f"{findings_text(RunDirectory(Path(recipe.out)), summary)}\n{report}")
+    place = f"All findings: swerve report {shlex.quote(recipe.out)}"
+    return Result(summary, lambda: probe_text(RunDirectory(Path(recipe.out)), summary, place=place))
 
 
 def _bounds_text(bounds: dict[str, Any]) -> str:
@@ -240,6 +301,7 @@ def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Overri
         ConfigError: without a run one is not named, or two have the same name.
         CheckpointError: there is no such model.
     """
+    from swerve.models.folder_metadata import check_metadata, check_one_tokenizer
     from swerve.models.named_models import NamedModel, resolve_model
 
     taken: dict[str, Any] = {
@@ -273,6 +335,9 @@ def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Overri
         checkpoints.sort(key=lambda model: model.step or 0)
     before = [resolve_model(baseline, run=run)] if baseline else []
     models = [*before, first, *checkpoints]
+    for model in models:
+        check_metadata(model.path)
+    check_one_tokenizer(model.path for model in models)
     labels = [model.label for model in models]
     repeated = next((label for label in labels if labels.count(label) > 1), None)
     if repeated is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,10 +15,11 @@ from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.torchrun import is_main_process
+from swerve.cli.console import main_progress
 from swerve.cli.options import Result
-from swerve.cli.runs import main_progress
-from swerve.cli.summary import findings_text
+from swerve.cli.summary import probe_text
 from swerve.errors import ConfigError, MissingShardsError, nearest
+from swerve.models.folder_metadata import check_metadata, check_one_tokenizer
 from swerve.models.named_models import resolve_model
 from swerve.models.runtime import set_thread_environment
 from swerve.probe.recipe import STEPS, ProbeRecipe, StepName
@@ -34,6 +36,9 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
     recipe = load_document(ProbeRecipe, source, overrides)
     set_thread_environment(recipe.runtime)
     paths = {name: str(resolve_model(f"{name}={recipe.models[name]}").path) for name in recipe.used}
+    for path in paths.values():
+        check_metadata(path)
+    check_one_tokenizer(paths.values())
     recipe, progress = recipe.model_copy(update={"models": paths}), main_progress()
 
     if chosen != ("report",):
@@ -59,9 +64,11 @@ def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None
     if "report" in chosen:
         _write_report(recipe, out, progress)
     summary = read_summary(out)
-    lines = [findings_text(out)] if summary and chosen != ("report",) else []
-    lines += [f"Report: {_page(out)}"] if "report" in chosen else []
-    return Result(summary, "\n".join(lines or ["No findings yet: the step analysis writes them."]))
+    if not summary:
+        return Result(summary, "No findings yet: the step analysis writes them.")
+    is_written = "report" in chosen
+    place = f"Report: {_page(out)}" if is_written else f"All findings: swerve report {shlex.quote(recipe.out)}"
+    return Result(summary, place if chosen == ("report",) else probe_text(out, place=place))
 
 
 def parse_steps(text: str | None) -> tuple[StepName, ...]:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from swerve.cli.completion import completed
-from swerve.cli.options import PartsFrom, Result, ShardOption, given_settings, given_shard, with_settings
+from swerve.cli.options import PartsFrom, Result, ShardOption, given_settings, given_shard, out_option, with_settings
+from swerve.cli.plan import asked_plan, planned
 from swerve.cli.text import table, wrapped
-from swerve.errors import CheckpointError, ConfigError, nearest
+from swerve.door.keywords import SAMPLING
+from swerve.door.kinds import kind_of
+from swerve.errors import CheckpointError, ConfigError, UnknownKeyError, nearest
 
 if TYPE_CHECKING:
     from swerve.artifacts.comparison import Comparison
@@ -21,26 +24,17 @@ if TYPE_CHECKING:
 
 Settings = TypeVar("Settings", bound="SampleSettings")
 _WORK = ("runtime", "rollout")
-SAMPLING = {
-    "split": "--split",
-    "limit": "--limit N",
-    "num_samples": "--num-samples N",
-    "max_new_tokens": "--max-new-tokens N",
-    "seed": "--seed N",
-    "runtime.max_rows": "--batch ROWS",
-    "system": "--system TEXT",
-    "template": "--template",
-    "template_args": "--template-arg NAME=VALUE",
-    "today": "--date YYYY-MM-DD",
-}
-"""Key of the settings -> the option that says it."""
 TaskOption = Annotated[
     str | None,
     typer.Option("--task", metavar="TASK", help="A task (see: swerve data list), or a recipe.", **completed("tasks")),
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", metavar="SPEC", help="Sample all problems of a file, folder or data set instead of a task."),
+    typer.Option(
+        "--data",
+        metavar="SPEC",
+        help="Sample all problems of a file, folder or data set; with --task they are asked and graded as that does.",
+    ),
 ]
 
 
@@ -58,7 +52,7 @@ def sample(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="FILE|DIR", help="FILE.parquet for one model; DIR/NAME.parquet for several."),
+        out_option("FILE.parquet for one model; DIR/NAME.parquet for several.", ".parquet", folder=True),
     ],
     task: TaskOption = None,
     data: Data = None,
@@ -68,7 +62,7 @@ def sample(
     share: ShardOption = None,
     parts_from: PartsFrom = None,
 ) -> Result | None:
-    """Sample graded completions of any models on the same problems.
+    r"""Sample graded completions of any models on the same problems.
 
     Every other command reads the files. After an interruption the same command continues, to the same bytes. Under
     torchrun the processes share the problems.
@@ -82,7 +76,8 @@ def sample(
     # Models and keys of the task stand side by side.
     shard = given_shard(context, share, parts_from)
     temperatures = parse_temperatures(temperature)
-    models, changes = split_arguments(arguments, task)
+    words, changes = split_arguments(arguments, task)
+    models, data = with_problems_beside(words, data)
     from swerve.config.sampling import SampleSettings
 
     settings = sample_settings(
@@ -92,10 +87,20 @@ def sample(
         changes,
         {"num_samples": len(temperatures), "temperatures": list(temperatures), **given_settings(context)},
     )
-    named = resolve_models(models, task, settings)
+    named = resolve_models(models, task, settings, is_planned=(planning := asked_plan(context)) is not None)
+    if planning is not None:
+        from swerve.plan.sampling import counted_problems, samples_budget
+
+        (problems, number), nums = counted_problems(settings), [settings.num_samples] * len(named)
+        return planned(
+            samples_budget(
+                "sample", named, settings, problems,
+                num_problems=number, num_samples=nums, place=out, **planning._asdict(),
+            )
+        )  # fmt: skip
     from swerve.artifacts.samples import StoredSamples
     from swerve.artifacts.torchrun import is_main_process
-    from swerve.cli.runs import main_progress
+    from swerve.cli.console import main_progress
     from swerve.eval.comparison import compare
     from swerve.eval.sampling import sample as sample_models
 
@@ -141,6 +146,14 @@ def parse_temperatures(text: str) -> tuple[float, ...]:
     return tuple(temperatures)
 
 
+def with_problems_beside(words: Sequence[str], data: str | None) -> tuple[list[str], str | None]:
+    """Return the models, and the source of problems: a file of rows beside them where no other is named."""
+    files = [word for word in words if kind_of(word) == "file"] if data is None else []
+    if len(files) != 1:
+        return list(words), data
+    return [word for word in words if word not in files], files[0]
+
+
 def split_arguments(arguments: Sequence[str], task: str | None) -> tuple[list[str], list[str]]:
     """Return the models and the KEY=VALUE changes among arguments; KEY is one of the task, `seed` or of the runtime."""
     keys, models, changes = _known_keys(task), list[str](), list[str]()
@@ -155,19 +168,24 @@ def _key(argument: str) -> str:
 
 
 def _known_keys(task: str | None) -> set[str]:
-    from swerve.cli.data import task_kinds
+    from swerve.recipes.task_names import task_kinds
 
     kind = task_kinds().get("table" if task is None else task)
     return {"seed", "task", *_WORK, *(kind.model_fields if kind else ())}
 
 
-def resolve_models(texts: Sequence[str], task: str | None, settings: SampleSettings) -> dict[str, Path | str]:
+def resolve_models(
+    texts: Sequence[str], task: str | None, settings: SampleSettings, *, is_planned: bool = False
+) -> dict[str, Path | str]:
     """Return folder or hub name of each model by its label; of models on a server, the server's names.
+
+    For a plan a folder that holds only a configuration will do.
 
     Raises:
         ConfigError: none is given, two have one label, or a label cannot be the name of a file.
-        CheckpointError: there is no such model.
+        CheckpointError: there is no such model, or its folder cannot be one's; see `check_metadata`.
     """
+    from swerve.models.folder_metadata import check_metadata, check_positions, is_description
     from swerve.models.named_models import check_label, resolve_model, served_name
 
     # A word that is no model may be a misspelt key of the task.
@@ -179,12 +197,19 @@ def resolve_models(texts: Sequence[str], task: str | None, settings: SampleSetti
             if "=" not in text:
                 raise
             hint = nearest(_key(text), _known_keys(task))
-            raise CheckpointError(f"{text!r} is neither KEY=VALUE of the task{hint} nor NAME=MODEL: {error}") from None
+            bare = f"{text!r} is neither KEY=VALUE of the task"
+            rest = f" nor NAME=MODEL: {error}"
+            raise UnknownKeyError(f"{bare}{hint}{rest}", word=text, bare=bare + rest) from None
         if named.label in models:
             raise ConfigError(f"two models are called '{named.label}'; give them names, as in late=MODEL")
         models[check_label(named.label, text)] = named.path
     if not models:
         raise ConfigError("no model is given; name one: a folder, RUN:LABEL or owner/name#revision")
+    if settings.rollout.engine.kind != "openai":
+        for label, path in models.items():
+            if not (is_planned and is_description(str(path))):
+                check_metadata(path)
+            check_positions(label, path, settings.max_new_tokens)
     return models
 
 
@@ -196,26 +221,35 @@ def sample_settings(
     Args:
         kind: of the settings.
         task: the task whose problems are sampled.
-        data: a source whose problems are all sampled, in place of a task.
+        data: a source whose problems are all sampled; with a task as it asks and grades.
         changes: KEY=VALUE of the task, of the runtime and of the engine.
         given: keys of the settings: values, or the options that say them.
 
     Raises:
         ConfigError: an option or a change is wrong; the message names it.
     """
-    from swerve.cli.data import load_task
+    from swerve.door.given import task_with_problems
     from swerve.recipes.layers import Override
     from swerve.recipes.loader import load_settings
+    from swerve.recipes.task_names import load_task
 
     # The problems are a task's, or all of a source.
-    if (task is None) == (data is None):
+    if task is None and data is None:
         raise ConfigError("give either --task TASK (see: swerve data list) or --data SPEC, whose problems are sampled")
     split = given.get("split")
     if data is not None and split is not None and split.value != "heldout":
         raise ConfigError(f"--split is of --task; a split of --data is named in it: --data {split.value}@{data}")
     of_task = [change for change in changes if _key(change) not in _WORK]
     if data is not None:
-        of_task = [f"train={json.dumps([data])}", f"heldout={json.dumps([data])}", *of_task]
+        record = dict(task_with_problems(task, {"train": [data], "heldout": [data]}))
+        reads = record.pop("kind")
+        making = next(
+            (one for one in of_task if task != reads and _key(one) not in ("grading", "prompt", "fields")), None
+        )
+        if task is not None and making is not None:
+            raise ConfigError(f"{making!r} is of the problems that {task} makes; with those of {data} leave it out")
+        task = reads
+        of_task = [*(f"{key}={json.dumps(value)}" for key, value in record.items()), *of_task]
     config, problem_seed = load_task(task or "table", of_task)
 
     # Keys of runtime and engine come last.

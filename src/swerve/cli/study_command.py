@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from swerve.cli.console import print_message
-from swerve.cli.options import TABLE_FORMATS, Result, check_choice
+from swerve.cli.options import TABLE_FORMATS, Result, check_choice, out_option, with_settings
+from swerve.cli.plan import asked_plan, planned
 from swerve.cli.text import table
 from swerve.errors import ArtifactError, ConfigError, ProblemsError
 from swerve.formats.text_tables import table_of
@@ -27,7 +28,9 @@ _PROCESS_BYTES = 600_000_000
 """What a process takes with its libraries, which share a CPU's memory with the training."""
 
 
+@with_settings("swerve.study.study_file:StudyFile", {})
 def study(
+    context: typer.Context,
     source: Annotated[
         str,
         typer.Argument(
@@ -40,7 +43,7 @@ def study(
         typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the study, such as seeds=2, or to its recipe."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Directory of the study.  [default: runs/studies/NAME]")
+        Path | None, out_option("Directory of the study.  [default: runs/studies/NAME]", folder=True)
     ] = None,
     num_jobs: Annotated[
         int, typer.Option("--jobs", metavar="N", min=1, help="Runs side by side; they share the cores.")
@@ -83,15 +86,23 @@ def study(
     """
     check_choice("--format", form, TABLE_FORMATS)
     from swerve.artifacts.run import RUNS
-    from swerve.cli.runs import main_progress
+    from swerve.cli.console import main_progress
+    from swerve.study.order import check_models, with_needed
     from swerve.study.plan import plan_study
 
     # Nothing is written before the whole study was checked.
     replan = partial(plan_study, source, overrides or (), out=out, runs=RUNS)
     plan, progress = replan(), main_progress()
     jobs = plan.select(only) if only else plan.all_jobs
+    if (planning := asked_plan(context)) is not None:
+        from swerve.plan.study import study_budget
+
+        memory_gb, _, measures = planning
+        return planned(study_budget(plan, with_needed(jobs, plan.all_jobs), memory_gb=memory_gb, measures=measures))
     given = [source, *(overrides or ()), *(["--out", str(out)] if out else [])]
     if not gather:
+        left = [job for job in with_needed(jobs, plan.all_jobs) if job.next_step() == "train"]
+        check_models(left, plan.all_jobs, is_here=not (job_list or slurm))
         _announce(plan, jobs if only else None, progress)
     if job_list or slurm:
         _hand_over(plan, jobs, given, job_list, slurm, progress)
@@ -132,8 +143,9 @@ def _run(
 ) -> Plan:
     """Do what is left, and what is known to be left after that; return the plan of the end, and fill `failures`."""
     from swerve.models.model_folder import resolve_device
+    from swerve.plan.training import predicted_memory
+    from swerve.study.order import with_needed
     from swerve.study.run import run_jobs
-    from swerve.train.memory import predicted_memory
 
     def predict(config: Config) -> int:
         own = _PROCESS_BYTES if resolve_device(config.runtime.device) == "cpu" else 0
@@ -146,12 +158,9 @@ def _run(
             failures.update(run_jobs(left, progress=progress, num_jobs=num_jobs, memory=limit, predict=predict))
         return bool(left)
 
-    # First the runs that the others begin with; then settings are tried, and when they are chosen, compared.
+    # Settings are tried, and when they are chosen, compared.
     plan.write()
-    do(plan.starts)
-    while not failures.keys() & {job.name for job in plan.starts}:
-        if not do(plan.select(only) if only else plan.all_jobs):
-            break
+    while do(with_needed(plan.select(only), plan.all_jobs) if only else plan.all_jobs):
         plan = replan()
         plan.write()
     return plan
@@ -180,11 +189,10 @@ def _hand_over(
     progress: Progress,
 ) -> None:
     """Write what is left to do for a scheduler."""
-    from swerve.study.run import write_job_list, write_slurm_script
+    from swerve.study.order import with_needed
+    from swerve.study.schedulers import write_job_list, write_slurm_script
 
-    # Runs that others begin with go first, alone.
-    starts = [start for start in plan.starts if start.next_step() is not None]
-    left = starts or [job for job in jobs if job.next_step() is not None]
+    left = [job for job in with_needed(jobs, plan.all_jobs) if job.next_step() is not None]
     if not left:
         progress.note("all runs are done; nothing is written")
         return
@@ -193,23 +201,23 @@ def _hand_over(
         write_job_list(job_list, left, given)
         progress.note(f"{job_list}: a line for each of {len(left)} runs")
     if slurm is not None:
-        write_slurm_script(slurm, plan, left, given)
-        progress.note(f"{slurm}: an array of {len(left)} runs")
+        submit = write_slurm_script(slurm, plan, left, given)
+        progress.note(f"{slurm}: {len(left)} runs; submit them with: {submit}, and what a run may take")
 
-    # Others may wait for them, or for settings that are not chosen yet.
+    # Others may wait for settings that are not chosen yet.
     then = "compare them with the same command and --gather"
-    if starts or plan.num_jobs > len(plan.tuning) + len(plan.jobs):
+    if plan.num_jobs > len(plan.tuning) + len(plan.jobs):
         then = "the same command writes those that wait for them"
     progress.note(f"when they are done, {then}")
 
 
-def _write(comparison: Study, folder: Path) -> Path:
+def _write(comparison: Study, folder: Path, runs: Mapping[str, Path] | None = None) -> Path:
     from swerve.artifacts.study import study_report_path
     from swerve.config.recipe import ReportConfig
     from swerve.report.study import write_study_page
 
     comparison.write(folder / "study.json")
-    return write_study_page(comparison, study_report_path(folder), options=ReportConfig())
+    return write_study_page(comparison, study_report_path(folder), options=ReportConfig(), runs=runs)
 
 
 def demo_seeds(recipe: str, overrides: Sequence[str], *, num_seeds: int, out: Path | None) -> Result:
@@ -222,7 +230,7 @@ def demo_seeds(recipe: str, overrides: Sequence[str], *, num_seeds: int, out: Pa
         ProblemsError: a run failed; what the others found is in the directory.
     """
     from swerve.artifacts.run import RUNS
-    from swerve.cli.runs import main_progress
+    from swerve.cli.console import main_progress
     from swerve.cli.summary import over_seeds
     from swerve.recipes.layers import parse_override
     from swerve.recipes.loader import load_config
@@ -288,5 +296,5 @@ def report_runs(paths: Sequence[Path], out: Path) -> Result:
     comparison = compare_directories(paths)
     for line in absences(comparison):
         print_message(line)
-    page = _write(comparison, out)
+    page = _write(comparison, out, {str(path): path for path in paths})
     return Result({"report": str(page)}, study_text(comparison, page, "table"))

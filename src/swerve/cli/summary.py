@@ -10,7 +10,7 @@ from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rew
 from swerve.cli.text import table, wrapped
 from swerve.formats.text_tables import table_of
 from swerve.progress import format_duration, one_line
-from swerve.text import NOT_MEASURED, number_interval, percent_interval
+from swerve.text import NOT_MEASURED, counted, number_interval, percent_interval
 
 if TYPE_CHECKING:
     from swerve.artifacts.probe_summary import ProbeSummary
@@ -41,14 +41,35 @@ def evaluation_text(evaluations: Sequence[Evaluation]) -> str:
     return f"{heading}\n{table(table_of(rows))}"
 
 
-def findings_text(run: RunDirectory, summary: ProbeSummary | None = None) -> str:
-    """Return what a run, or the summary of a probe of files, shows, topic by topic, and what limits it."""
-    from swerve.report.read import ReportInputs, read_inputs
+def findings_text(run: RunDirectory) -> str:
+    """Return what a run shows, topic by topic, and what limits it."""
+    from swerve.report.read import read_inputs
     from swerve.report.run_page import all_findings
+
+    # A paragraph for each topic, then the notes.
+    inputs, paragraphs = read_inputs(run, with_tables=False), []
+    for heading, sentences in all_findings(inputs).items():
+        paragraphs.append("\n".join([heading, *(wrapped(one_line(line), indent="  ") for line in sentences)]))
+    notes = () if inputs.summary is None else inputs.summary.notes
+    return "\n".join([*paragraphs, *(wrapped(f"Note: {one_line(note)}") for note in notes)])
+
+
+def probe_text(run: RunDirectory, summary: ProbeSummary | None = None, *, place: str) -> str:
+    """Return what a probe shows in four lines: how far the models differ, where, whether it matters, and where all is.
+
+    One more says that nothing can be seen of what decides an answer, where every continuation ends alike.
+
+    Args:
+        run: the run, or the folder of a probe of files.
+        summary: of a probe of files, which is no run.
+        place: the line that says where all findings are.
+    """
+    from swerve.report.read import ReportInputs, read_inputs
+    from swerve.report.story import sentence, verdicts
 
     if summary is None:
         inputs = read_inputs(run, with_tables=False)
-    else:  # a probe of files, which is no run
+    else:
         inputs = ReportInputs(
             run_name=run.path.name,
             provenance={},
@@ -59,12 +80,37 @@ def findings_text(run: RunDirectory, summary: ProbeSummary | None = None) -> str
             tables=None,
             final_completions={},
         )
-    # A paragraph for each topic, then the notes.
-    paragraphs = []
-    for heading, sentences in all_findings(inputs).items():
-        paragraphs.append("\n".join([heading, *(wrapped(one_line(line), indent="  ") for line in sentences)]))
-    notes = () if inputs.summary is None else inputs.summary.notes
-    return "\n".join([*paragraphs, *(wrapped(f"Note: {one_line(note)}") for note in notes)])
+    known = inputs.summary
+    told = {verdict.id: verdict.title for verdict in verdicts(inputs) if verdict.id in ("place", "cause")}
+    first = sentence(inputs)
+    if known is not None and known.final_divergence is None and not inputs.evaluations:
+        first = f"How far {known.final} lies from {known.reference} was not measured."
+    lines = [first, *told.values()]
+    if known is not None and (alike := _all_alike(known)):
+        lines.append(alike)
+    notes = () if known is None else known.notes
+    limits = f"; {counted(len(notes), 'note')}: {notes[0]}{' ...' if len(notes) > 1 else ''}" if notes else ""
+    lines.append(f"{place}{limits}")
+    return "\n".join(wrapped(one_line(line.replace("**", "").replace("`", ""))) for line in lines)
+
+
+def _all_alike(summary: ProbeSummary) -> str | None:
+    """Say that nothing can be seen of what decides an answer, where all continuations after swaps end alike."""
+    policies = () if summary.causal is None else summary.causal.by_policy
+    arms = [
+        arm.success
+        for policy in policies
+        for own in policy.selections
+        for arm in (own.reference, own.checkpoint, own.alternative)
+        if arm.success is not None
+    ]
+    if not arms or min(arms) != max(arms) or arms[0] not in (0.0, 1.0):
+        return None
+    how, take = ("wrong (0%)", "sometimes solves") if arms[0] == 0.0 else ("right (100%)", "sometimes fails")
+    return (
+        f"Nothing can be seen of which tokens decide: all continuations are {how}, whichever token is put in; take "
+        f"problems that {summary.reference} {take}."
+    )
 
 
 def headlines_text(run: RunDirectory) -> str:

@@ -74,7 +74,8 @@ class PretrainedModel(Model):
 
     kind: Literal["pretrained"] = "pretrained"
     path: str
-    """A local folder in the Hugging Face layout, or the name of a model on the hub, optionally with `#revision`."""
+    """A folder in the Hugging Face layout, a checkpoint of a run (`RUN:rl-30`), or the name of a model on the hub,
+    optionally with `#revision`."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "auto"
     """Attention implementation in training and its sampling; auto: as transformers chooses. Flash attention needs CUDA,
     its package and `runtime.precision: bfloat16`."""

@@ -184,8 +184,8 @@ class _Kl(Choice):
     coef: NonNegative = 0.01
     """Weight of the term; 0 without a `target` leaves the reference out."""
     reference: str | None = None
-    """An earlier stage or checkpoint of the run (`sft`, `rl-30`), a model folder, or a model of the hub, with the same
-    tokenizer; null: the policy that the stage begins with."""
+    """An earlier stage or checkpoint of the run (`sft`, `rl-30`), one of another run (`RUN:rl-30`), a folder, or a hub
+    name, with the same tokenizer; null: the policy that the stage begins with."""
     target: Positive | None = None
     """Adapt the coefficient so that the metric `kl` approaches this, in nats per token."""
     horizon: Positive = 10000.0

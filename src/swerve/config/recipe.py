@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -14,17 +15,18 @@ from swerve.config.probe import ProbeConfig
 from swerve.config.runtime import RuntimeConfig
 from swerve.config.stages import StageConfig
 from swerve.problems.mixture import TaskConfig
-from swerve.settings import Model, Positive, PositiveInt
+from swerve.schema import AlsoCalled
+from swerve.settings import Model, Positive, PositiveInt, with_keys_said
 
 
 class EvalConfig(Model):
     """Evaluation of every checkpoint on held-out problems."""
 
-    num_problems: PositiveInt = 400
+    num_problems: Annotated[PositiveInt, AlsoCalled(("limit",))] = 400
     """Held-out problems; at most `task.num_heldout` are used."""
     skip: Annotated[int, Field(ge=0)] = 0
     """Skip so many held-out problems first, such as those kept for a verdict while settings are tuned."""
-    samples_per_problem: PositiveInt = 2
+    samples_per_problem: Annotated[PositiveInt, AlsoCalled(("num_samples", "samples_per_prompt"))] = 2
     """Completions sampled per problem, besides the greedy one."""
     temperature: Positive = 1.0
     """Sampling temperature."""
@@ -56,6 +58,7 @@ class ReportConfig(Model):
     """Title of the page; the run's name by default."""
 
 
+@with_keys_said
 class Config(Model):
     """A recipe: everything a run depends on."""
 
@@ -87,6 +90,19 @@ class Config(Model):
     runtime: RuntimeConfig = RuntimeConfig()
     """Where and how the work runs."""
 
+    def __repr__(self) -> str:
+        """Return three lines: what is trained on what, the stages, and how to see every key."""
+        stages = ", ".join(f"{stage.label} ({stage.kind}, {stage.steps:,} steps)" for stage in self.stages)
+        model = self.model.path if isinstance(self.model, PretrainedModel) else self.model.kind
+        return (
+            f"Config of {self.name}: task {self.task.kind}, model {model}, seed {self.seed}\nstages: {stages}\n"
+            "every key: swerve.recipes.dump_yaml(config), or config.model_dump()"
+        )
+
+    def __str__(self) -> str:
+        """Return the same."""
+        return repr(self)
+
     @property
     def evaluation_settings(self) -> dict[str, Any]:
         """What an evaluation depends on beside the weights and the content of the problems, as JSON values."""
@@ -97,6 +113,11 @@ class Config(Model):
             "task": self.task.model_dump(mode="json"),
             "eval": self.eval.model_dump(mode="json", exclude={"every", "skip"}),
         }
+
+    def is_own(self, name: str) -> bool:
+        """Whether a model's name is that of a stage of the recipe, or of one of its checkpoints."""
+        labels = [stage.label for stage in self.stages]
+        return name in labels or (name.rpartition("-")[0] in labels and not Path(name).exists())
 
     @property
     def scheduled_steps(self) -> frozenset[int]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
 from swerve.config.engines import OpenAIEngineConfig, RolloutConfig
 from swerve.config.runtime import RuntimeConfig
 from swerve.problems.mixture import TaskConfig
-from swerve.settings import Model, PositiveInt
+from swerve.problems.task import Task
+from swerve.schema import AlsoCalled
+from swerve.settings import Asked, Model, PositiveInt
 
 Temperature = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 """Divides the logits; 0 takes the most likely token."""
@@ -22,7 +25,9 @@ class WorkSettings(Model):
     """Where and by what is sampled."""
 
     rollout: RolloutConfig = RolloutConfig()
+    """By what is sampled: `engine`, as in a recipe."""
     runtime: RuntimeConfig = RuntimeConfig(max_rows=64)
+    """Where: `device`, `dtype`, `max_rows` and so on, as in a recipe."""
 
 
 class Sampling(Model):
@@ -34,7 +39,7 @@ class Sampling(Model):
     """Chooses and orders the task's problems, as a recipe's `seed` does."""
     limit: PositiveInt | None = None
     """Only the first N problems; by default all."""
-    num_samples: PositiveInt = 1
+    num_samples: Annotated[PositiveInt, AlsoCalled(("n", "samples_per_prompt", "samples_per_problem"))] = 1
     """Completions per problem, over all temperatures."""
     temperatures: tuple[Temperature, ...] = Field(default=(1.0,), min_length=1)
     """Taken in turn: sample i of a problem has the temperature number i modulo their number."""
@@ -72,10 +77,15 @@ class Sampling(Model):
         return self.num_samples // len(self.temperatures)
 
 
-class SampleSettings(Sampling, WorkSettings):
+class SampleSettings(Sampling, WorkSettings, Asked):
     """Settings of sampling: which problems, how, and on which device."""
 
     task: TaskConfig
+    """The task whose problems are sampled: its name, or a mapping with its `kind` and its keys."""
+
+    if TYPE_CHECKING:  # a recipe's words are values, too
+
+        def __init__(self, *, task: str | Mapping[str, Any] | Task, **keys: Any) -> None: ...
 
     @model_validator(mode="after")
     def _check_engine(self) -> Self:

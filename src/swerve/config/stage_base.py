@@ -8,18 +8,21 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from swerve.config.curricula import Curriculum, ShuffledCurriculum, StageFilter
+from swerve.schema import AlsoCalled
 from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability, Words
 
 _T = TypeVar("_T")
 BY_PHASE = "may differ by phase"
 ByPhase = Annotated[_T, BY_PHASE]
 """The type of a key of a stage that each of its phases may change."""
+OF_GROUP = AlsoCalled(("num_samples", "num_generations", "group_size"))
+"""Other names of the number of completions of a prompt."""
 
 
 class OptimizerConfig(Model):
     """AdamW with a learning-rate schedule."""
 
-    lr: Positive
+    lr: Annotated[Positive, AlsoCalled(("learning_rate",))]
     """Peak learning rate."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """After the warm-up: constant, linear to 0, or half a cosine to 0."""
@@ -166,7 +169,7 @@ class SamplingStage(Counted):
     """Order in which problems are drawn."""
     prompts_per_step: ByPhase[PositiveInt] = 16
     """Prompts, and so groups, in a step."""
-    samples_per_prompt: ByPhase[PositiveInt] = 8
+    samples_per_prompt: Annotated[ByPhase[PositiveInt], OF_GROUP] = 8
     """Completions sampled of each prompt: the size of a group."""
     temperature: ByPhase[Positive] = 1.0
     """Sampling temperature; the loss uses the distributions at the same temperature."""

@@ -33,7 +33,7 @@ from swerve.config.objectives import (
     check_kl,
 )
 from swerve.config.presets import Preset, merged_preset, preset_notes, with_preset
-from swerve.config.stage_base import BY_PHASE, ByPhase, SamplingStage, Stage
+from swerve.config.stage_base import BY_PHASE, OF_GROUP, ByPhase, SamplingStage, Stage
 from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.settings import Model, Positive, PositiveInt
 
@@ -53,7 +53,7 @@ class DpoStage(Stage):
     """Pairs in an update."""
     beta: Positive = 0.1
     """Strength of the pull towards the policy that the stage begins with."""
-    samples_per_prompt: Annotated[int, Field(ge=2)] = 8
+    samples_per_prompt: Annotated[int, Field(ge=2), OF_GROUP] = 8
     """Completions sampled of each prompt in search of a pair."""
     temperature: Positive = 1.0
     """Sampling temperature."""
@@ -336,7 +336,7 @@ class DistillStage(SamplingStage):
 
     kind: Literal["distill"] = "distill"
     teacher: str
-    """An earlier stage or checkpoint of this run (`rl-30`), a folder in the Hugging Face layout, or a name on the hub;
+    """An earlier stage or checkpoint of this run (`rl-30`), one of another run (`RUN:rl-30`), a folder, or a hub name;
     its tokenizer must be the student's."""
     divergence: Literal["reverse", "forward", "js"] = "reverse"
     """KL(student || teacher), KL(teacher || student), or Jensen-Shannon; over the full vocabulary."""

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from swerve.config.curricula import OrderedCurriculum, ShuffledCurriculum, StageFilter
 from swerve.config.engines import EngineConfig
 from swerve.config.objectives import SftLoss
-from swerve.config.stage_base import Counted, Stage
+from swerve.config.stage_base import OF_GROUP, Counted, Stage
 from swerve.problems.data_specs import Specs
 from swerve.settings import Model, NonNegative, Positive, PositiveInt
 
@@ -110,13 +110,13 @@ class RejectStage(SupervisedStage):
 
     kind: Literal["reject"] = "reject"
     teacher: str | None = None
-    """An earlier stage or checkpoint of this run (`rl-30`), a folder in the Hugging Face layout, or a name on the hub;
+    """An earlier stage or checkpoint of this run (`rl-30`), one of another run (`RUN:rl-30`), a folder, or a hub name;
     null: the policy as it is when the stage begins."""
     engine: EngineConfig | None = None
     """Who samples; null: the engine of `rollout`."""
     num_prompts: PositiveInt = 1024
     """Problems that are sampled; at most those there are."""
-    samples_per_prompt: PositiveInt = 4
+    samples_per_prompt: Annotated[PositiveInt, OF_GROUP] = 4
     """Completions sampled of each problem."""
     temperature: Positive = 1.0
     """Sampling temperature."""

@@ -20,7 +20,8 @@ def evaluate(
 ) -> list[Evaluation]:
     """Evaluate every checkpoint of a run on its held-out problems, greedily and by sampling.
 
-    Checkpoints that have an evaluation under these settings keep it. `run.evaluations` is the same as a data frame.
+    Checkpoints that have an evaluation under these settings keep it; one under other settings is moved to
+    `eval/earlier-DIGEST`. `run.evaluations` is the same as a data frame.
 
     Args:
         run: its path, its name under `runs/`, or the run.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import IMPORTED, from_json
-from swerve.artifacts.samples import iter_samples
+from swerve.artifacts.samples import is_samples_file, iter_samples
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.countdown_rows import FAMILY as COUNTDOWN
 from swerve.formats.countdown_rows import is_countdown, numbers_and_target, question
@@ -410,3 +410,31 @@ def read_known_problems(path: Path) -> dict[str, Problem]:
         problem = problem or read_problem(record.values, record.place)
         problems[problem.id] = problem
     return problems
+
+
+def answer_file(
+    file: Path, policies: Sequence[str], task: str | None, problems: Path | None, fields: Mapping[str, str]
+) -> AnswerFile:
+    """Return the answers of a file with what grades them: samples have their own problems, others the task's grader.
+
+    Args:
+        file: of answers, or of samples.
+        policies: `KEY=VALUE` of the grader.
+        task: the grader; None: that of the samples or the problems.
+        problems: a file of problems by id, for records without a gold answer.
+        fields: names of the file's fields, where they differ from those known.
+
+    Raises:
+        ConfigError: no grader is known, or it has no such policy.
+        ArtifactError: a file cannot be read.
+    """
+    if is_samples_file(file):
+        return AnswerFile(
+            path=file, task=samples_task(file, task, policies), is_samples=True, is_named=task is not None
+        )
+    known = read_known_problems(problems) if problems else {}
+    graders = {problem.grader or problem.family for problem in known.values()}
+    if task is None and not graders:
+        graders = table_graders(file)
+    own = grading_task(chosen_grader(task, policies, graders), policies, fields=fields, known=known)
+    return AnswerFile(path=file, task=own, is_named=task is not None)

@@ -53,6 +53,8 @@ class ModelResponses:
         self._clusters: dict[str, str] = {}
         self._parts: dict[str, str] = {}
         self._statuses: Counter[str | None] = Counter()
+        self.graders: dict[str, None] = {}
+        """That judged the responses, in order; of what another program judged none."""
         self._sampled: list[SampledProblem] = []
         self._num_unanswered: int | None = 0
         self._num_samples = 0
@@ -70,6 +72,8 @@ class ModelResponses:
             self._parts[problem] = self._part_of(known)
         self._values.add(problem, group)
         self._statuses.update(response.status for response in group)
+        if any(response.status for response in group):
+            self.graders[sys.intern(known.grader or known.family)] = None
         answered = [response.answered for response in group]
         if None in answered or self._num_unanswered is None:
             self._num_unanswered = None
@@ -239,7 +243,10 @@ def compare(
     compared = tuple(
         row.model_copy(update={"differences": of_row}) for row, of_row in zip(rows, adjusted(differences), strict=True)
     )
-    return Comparison(confidence=_CONFIDENCE, baseline=base, rows=compared, published=tuple(published))
+    graders = dict.fromkeys(name for own in values for name in own.graders)
+    return Comparison(
+        confidence=_CONFIDENCE, baseline=base, rows=compared, published=tuple(published), graders=tuple(graders)
+    )
 
 
 def _by_temperature(

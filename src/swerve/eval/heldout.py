@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.checkpoint import CheckpointRef
@@ -27,7 +30,7 @@ from swerve.models.runtime import apply_runtime
 from swerve.models.sources import base_checkpoint
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
-from swerve.progress import Progress
+from swerve.progress import Progress, tell
 from swerve.prompts.encode import encode_prompts
 from swerve.prompts.templates import template_arguments
 from swerve.rewards.checks import check_graders, problems_digest
@@ -42,8 +45,9 @@ def evaluate_run(config: Config, run: RunDirectory, *, progress: Progress) -> li
 
     So is the trained model that the run began with, if it began with one that is still there, at step 0.
 
-    Writes `eval/step_*.json` and `.parquet`; returns all summaries by step. Started by torchrun, the processes share
-    the problems; the first one writes, the others return nothing.
+    Writes `eval/step_*.json` and `.parquet`; returns all summaries by step. What is there of the same weights under
+    other settings is kept, in `eval/earlier-DIGEST`. Started by torchrun, the processes share the problems; the first
+    one writes, the others return nothing.
 
     Raises:
         ArtifactError: the run has no checkpoint, or another process holds it.
@@ -73,6 +77,8 @@ def evaluate_run(config: Config, run: RunDirectory, *, progress: Progress) -> li
         progress.task("evaluate", len(checkpoints) * len(world.shard(problems)) * per_problem) as task,
         bases_kept(bases_of(checkpoint.path for checkpoint in checkpoints)),
     ):
+        if world.is_main:
+            _keep_earlier(run, checkpoints, _settings(config, problems), progress)
         for checkpoint in checkpoints:
             summary = evaluate_checkpoint(config, run, checkpoint, family, problems, world, task.advance)
             if summary is not None:
@@ -96,6 +102,37 @@ def _note_ungraded(evaluation: Evaluation, progress: Progress) -> None:
 def _settings(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
     """Return what an evaluation depends on beside the weights."""
     return {**config.evaluation_settings, "problems_sha256": problems_digest(problems)}
+
+
+def _keep_earlier(
+    run: RunDirectory, checkpoints: Sequence[CheckpointRef], settings: Mapping[str, Any], progress: Progress
+) -> None:
+    """Move evaluations of the same weights under other settings into a folder of theirs, and say so in a line each."""
+    moved: dict[Path, Mapping[str, Any]] = {}
+    for path, checkpoint in ((run.evaluation_path(checkpoint), checkpoint) for checkpoint in checkpoints):
+        try:
+            known = read_evaluation(run, path)
+        except ArtifactError:
+            continue  # it is missing or damaged, and is made anew
+        if known.weights_sha256 != checkpoint.weights_sha256 or known.settings == settings:
+            continue
+        digest = hashlib.sha256(json.dumps(known.settings, sort_keys=True).encode()).hexdigest()[:8]
+        folder = path.parent / f"earlier-{digest}"
+        folder.mkdir(exist_ok=True)
+        for name in (*known.tables, path.name):  # the summary last: a table counts only with it
+            (path.parent / name).replace(folder / name)
+        moved[folder] = known.settings
+    for folder, before in moved.items():
+        tell(progress, f"evaluations under other settings ({_changes(before, settings)}) are kept in {folder}")
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return in which settings two evaluations differ, those of `eval` with both values."""
+    sections = [entries.get("eval") or {} for entries in (before, after)]
+    others = [name for name in before if name != "eval" and before[name] != after.get(name)]
+    names = ["other problems" if name == "problems_sha256" else name for name in others]
+    pairs = {name: [section.get(name) for section in sections] for name in {**sections[0], **sections[1]}}
+    return ", ".join([*(f"{name} {old}, now {new}" for name, (old, new) in pairs.items() if old != new), *names])
 
 
 def heldout_problems(config: Config, family: ProblemFamily) -> list[Problem]:

@@ -58,7 +58,7 @@ _DIGESTS = {
     "problems_sha256": "of other problems, or graded otherwise",
 }
 """What it means where one of these differs."""
-_MOST_NEW_TOKENS = 512
+MOST_NEW_TOKENS = 512
 """Of a completion, where nothing else is asked for."""
 _CHARS_SHOWN = 40
 _NUM_NAMED = 3
@@ -199,12 +199,12 @@ def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -
 
 
 def _max_new_tokens(settings: SampleSettings, models: Iterable[_PromptedModel], progress: Progress) -> int:
-    """Return how long a completion may be: what settings say, else what fits every model, `_MOST_NEW_TOKENS` at most.
+    """Return how long a completion may be: what settings say, else what fits every model, `MOST_NEW_TOKENS` at most.
 
     Raises:
         ConfigError: a prompt is too long for a model.
     """
-    asked, largest = settings.max_new_tokens, _MOST_NEW_TOKENS
+    asked, largest = settings.max_new_tokens, MOST_NEW_TOKENS
     for model in models:
         # The prompt that leaves the least room decides.
         config, label = model.checked.config, model.source.label

@@ -13,6 +13,7 @@ from swerve.artifacts.shards import WHOLE, Shard
 from swerve.config.engines import OpenAIEngineConfig
 from swerve.config.sampling import SampleJob, SampleSettings
 from swerve.errors import ConfigError
+from swerve.models.folder_texts import check_asked
 from swerve.models.hub import local_folder
 from swerve.models.runtime import apply_runtime
 from swerve.problems import load_family
@@ -81,6 +82,8 @@ def sample_jobs(
         for path in dict.fromkeys(job.model for job in jobs):
             local_folder(path)
     problems = chosen_problems(first, shown) if problems is None else problems
+    if not isinstance(first.rollout.engine, OpenAIEngineConfig):
+        check_asked({job.label: local_folder(job.model) for job in jobs}, problems, first.max_new_tokens)
     from swerve.eval.sample_files import write_files
 
     return write_files(jobs, problems, shown, shard=shard)

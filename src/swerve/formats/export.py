@@ -37,7 +37,7 @@ OF_RESPONSES: Mapping[ExportFormat, str] = {
 }
 """Layouts of other programs -> the ending that their files must have; nothing: a folder."""
 _ROWS_AT_ONCE = 4096
-_ENDINGS: dict[str, ExportFormat] = {".jsonl": "jsonl", ".csv": "csv", "": "hf"}
+_OF_TABLES: Mapping[ExportFormat, str] = {"jsonl": ".jsonl", "csv": ".csv", "hf": ""}
 _IGNORED_BEFORE = r"[\s\x00-\x20\x7f-\xa0\"'\u200b-\u200f\u2060\ufeff]*"
 # The full-width forms are formulas too in spreadsheets of some languages.
 _FORMULA = re.compile(rf"{_IGNORED_BEFORE}[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
@@ -63,18 +63,21 @@ def format_of(target: Path, name: str | None = None) -> ExportFormat:
     Raises:
         ConfigError: there is no such format, or the ending says none.
 
-    >>> format_of(Path("tokens.csv")), format_of(Path("tokens.csv"), "hf")
-    ('csv', 'hf')
+    >>> format_of(Path("tokens.csv")), format_of(Path("tokens")), format_of(Path("log.json"), "inspect")
+    ('csv', 'hf', 'inspect')
     """
-    known: dict[str, ExportFormat] = {form: form for form in (*_ENDINGS.values(), *OF_RESPONSES)}
-    if name is not None and name not in known:
-        raise ConfigError(f"--format '{name}' is not known{nearest(name, known)}; use {', '.join(known)}")
-    chosen = known[name] if name is not None else _ENDINGS.get(target.suffix)
-    if chosen is None:
-        raise ConfigError(f"the ending of {target} does not say the format; name it: --format {', '.join(known)}")
-    ending = OF_RESPONSES.get(chosen)
-    if ending and target.suffix != ending:
-        raise ConfigError(f"--format {chosen} writes a {ending} file; give --out a name that ends so, not {target}")
+    endings: Mapping[ExportFormat, str] = {**_OF_TABLES, **OF_RESPONSES}
+    if name is not None and name not in endings:
+        raise ConfigError(f"--format '{name}' is not known{nearest(name, endings)}; use {', '.join(endings)}")
+    given = target.suffix if target.suffix in endings.values() else ""  # of another name: a folder
+    if name is None:
+        if target.suffix != given or given not in _OF_TABLES.values():
+            raise ConfigError(f"the ending of {target} does not say the format; name it: --format {', '.join(endings)}")
+        return next(form for form, ending in _OF_TABLES.items() if ending == given)
+    chosen = next(form for form in endings if form == name)
+    if endings[chosen] != given:
+        what = f"a {endings[chosen]} file; give --out a name that ends so" if endings[chosen] else "a folder"
+        raise ConfigError(f"--format {chosen} writes {what}, not {target}")
     return chosen
 
 

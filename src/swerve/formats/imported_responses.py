@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from swerve.artifacts.messages import THOUGHTS, apart_from
 from swerve.artifacts.response_columns import RESPONSES_SCHEMA, SCHEMA, response_schema
 from swerve.artifacts.responses import Response, response_from_row, response_row
-from swerve.artifacts.streams import RowKeys
 from swerve.errors import ArtifactError, ConfigError, NoResponseError, nearest
 from swerve.formats.dialect import Dialect
 from swerve.formats.dialects import LAYOUTS, TABLE, detect
@@ -341,6 +339,24 @@ def _check_spans(row: Mapping[str, Any]) -> None:
         raise ValueError("token_starts and token_ends do not cover the response from beginning to end")
 
 
+_OF_PROBLEMS = ("answer", "solution", "target", "final_answer")
+"""Fields that files of problems have for what is right."""
+
+
+def _unread_text(entry: Fields) -> str:
+    """Return the field that may be the response: `text`, or the only text that is nothing else; FIELD: none is."""
+    known = {place.rstrip("?") for places in entry.names.values() for place in places}
+    texts = [name for name, value in entry.values.items() if isinstance(value, str) and name not in known]
+    is_one = len(texts) == 1 and texts[0].isidentifier() and texts[0] not in _OF_PROBLEMS
+    return "text" if "text" in texts else texts[0] if is_one else "FIELD"
+
+
+def _is_problem(entry: Fields) -> bool:
+    """Whether a record is a question with what is right."""
+    texts = [name for name, value in entry.values.items() if isinstance(value, str)]
+    return any(name in texts for name in _OF_PROBLEMS) and any(name in texts for name in ("question", "problem"))
+
+
 def _response(entry: Fields, dialect: str, *, is_cells: bool) -> Response:
     text = entry.get("response")
     if text is None and is_cells and any(name in entry.values for name in entry.names["response"]):
@@ -355,7 +371,9 @@ def _response(entry: Fields, dialect: str, *, is_cells: bool) -> Response:
     if text is None and not ids and (has_place_of_text or entry.truth("correct") is None):
         raise NoResponseError(
             f"{entry.place} has no response (nor completion_ids); if its field has another name say --field "
-            "response=FIELD"
+            f"response={_unread_text(entry)}"
+            + "; problems alone are sampled: swerve sample MODEL --data FILE"
+            * _is_problem(entry)
         )
     if ids and not asked.prompt_ids:
         raise ArtifactError(f"{entry.place} has completion_ids but no prompt_ids; give both or the texts")
@@ -409,51 +427,3 @@ def _with_columns(response: Response, values: Mapping[str, Any]) -> Response:
             columns |= {"messages": None, source: response.problem.messages[0][1] or None}
         return _of_table(FileRecord(response.place, columns), {})
     return response
-
-
-class PromptCheck:
-    """Whether the prompt of every response is known, and every id has one prompt; sixteen bytes a response are held."""
-
-    def __init__(self, *, needs_all: bool = True) -> None:
-        """Without `needs_all` a response with a verdict, or known by its place alone, may do without a prompt."""
-        self.ids, self._asked, self._needs_all = RowKeys(), RowKeys(), needs_all
-        self.lacking = Counter[str]()
-        """Responses whose prompt is not known, by their problem."""
-
-    def look(self, response: Response) -> None:
-        """Look at the next response."""
-        name = response.problem.id
-        self.ids.add(name)
-        self._asked.add(name, response.asked)
-        is_known = response.verdict is not None or "id_is_place" in response.extra
-        if not response.has_prompt and (self._needs_all or not is_known):
-            self.lacking[name] += 1
-
-    def check(self, path: Path, places: Iterable[tuple[str, ...]]) -> None:
-        """Check what was seen; `places` has the place and the id of each response.
-
-        Raises:
-            ArtifactError: a prompt is missing, or an id has two; the message names the problems.
-        """
-        if self.lacking:
-            names = list(self.lacking)
-            more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
-            raise ArtifactError(
-                f"{path}: no prompt for {self.lacking.total()} of {len(self.ids)} responses (problems "
-                f"{', '.join(map(repr, names[:_NUM_NAMED]))}{more}); give the problems' file with --problems, or add a "
-                "field problem or prompt to each response"
-            )
-        order = np.argsort(self.ids.digests, kind="stable")
-        ids, asked = self.ids.digests[order], self._asked.digests[order]
-        differs = (ids[1:] == ids[:-1]) & (asked[1:] != asked[:-1])
-        for row in np.sort(order[1:][differs])[:1].tolist():
-            place, name = next(itertools.islice(places, row, None))
-            raise ArtifactError(f"{place}: the id {name!r} occurs with two different prompts in {path}")
-
-
-def check_prompts(path: Path, responses: Sequence[Response]) -> None:
-    """Check that the prompt of every response is known, and that every id has one prompt; see `PromptCheck`."""
-    check = PromptCheck()
-    for response in responses:
-        check.look(response)
-    check.check(path, ((response.place, response.problem.id) for response in responses))

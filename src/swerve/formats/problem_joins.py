@@ -1,15 +1,22 @@
-"""Responses joined to their problems: by id, by question; and numbered among those of their problem."""
+"""Responses joined to their problems by id or question, checked to have one prompt each, and numbered."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from swerve.artifacts.responses import IMPORTED, Response
+from swerve.artifacts.streams import RowKeys
 from swerve.errors import ArtifactError
 from swerve.formats.imported_problems import has_made_id, ids_by_text
+
+_NUM_NAMED = 5
 
 
 def joined(responses: Iterable[Response], anew: Callable[[], Iterable[Response]]) -> Iterator[Response]:
@@ -145,3 +152,51 @@ def numbered(responses: Iterable[Response]) -> list[Response]:
         found.append(replace(response, sample=counts[group]) if response.sample is None else response)
         counts[group] += 1
     return found
+
+
+class PromptCheck:
+    """Whether the prompt of every response is known, and every id has one prompt; sixteen bytes a response are held."""
+
+    def __init__(self, *, needs_all: bool = True) -> None:
+        """Without `needs_all` a response with a verdict, or known by its place alone, may do without a prompt."""
+        self.ids, self._asked, self._needs_all = RowKeys(), RowKeys(), needs_all
+        self.lacking = Counter[str]()
+        """Responses whose prompt is not known, by their problem."""
+
+    def look(self, response: Response) -> None:
+        """Look at the next response."""
+        name = response.problem.id
+        self.ids.add(name)
+        self._asked.add(name, response.asked)
+        is_known = response.verdict is not None or "id_is_place" in response.extra
+        if not response.has_prompt and (self._needs_all or not is_known):
+            self.lacking[name] += 1
+
+    def check(self, path: Path, places: Iterable[tuple[str, ...]]) -> None:
+        """Check what was seen; `places` has the place and the id of each response.
+
+        Raises:
+            ArtifactError: a prompt is missing, or an id has two; the message names the problems.
+        """
+        if self.lacking:
+            names = list(self.lacking)
+            more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
+            raise ArtifactError(
+                f"{path}: no prompt for {self.lacking.total()} of {len(self.ids)} responses (problems "
+                f"{', '.join(map(repr, names[:_NUM_NAMED]))}{more}); give the problems' file with --problems, or add a "
+                "field problem or prompt to each response"
+            )
+        order = np.argsort(self.ids.digests, kind="stable")
+        ids, asked = self.ids.digests[order], self._asked.digests[order]
+        differs = (ids[1:] == ids[:-1]) & (asked[1:] != asked[:-1])
+        for row in np.sort(order[1:][differs])[:1].tolist():
+            place, name = next(itertools.islice(places, row, None))
+            raise ArtifactError(f"{place}: the id {name!r} occurs with two different prompts in {path}")
+
+
+def check_prompts(path: Path, responses: Sequence[Response]) -> None:
+    """Check that the prompt of every response is known, and that every id has one prompt; see `PromptCheck`."""
+    check = PromptCheck()
+    for response in responses:
+        check.look(response)
+    check.check(path, ((response.place, response.problem.id) for response in responses))

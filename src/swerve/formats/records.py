@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from swerve.artifacts.files import regular_file
-from swerve.errors import ArtifactError, unreadable
+from swerve.errors import ArtifactError, not_there, unreadable
 from swerve.formats.inspect_archive import read_archive
 from swerve.formats.plain_values import is_plain, plain, widened_floats
 from swerve.formats.table_files import FORMATS, files_of, format_ending
@@ -396,7 +396,7 @@ def unpacked(packed: int) -> int:
 
 def _check_exists(path: Path) -> None:
     if not regular_file(path).exists():
-        raise ArtifactError(f"{path} does not exist; give a file that ends in {FORMATS}")
+        raise ArtifactError(f"{path} {not_there(str(path), f'give a file that ends in {FORMATS}')}")
 
 
 def _parse(text: str, place: str, *, most: int = _RECORD_BYTES) -> Any:
@@ -414,7 +414,7 @@ def _parse(text: str, place: str, *, most: int = _RECORD_BYTES) -> Any:
         raise ArtifactError(f"{place} is not JSON that can be read: {error}") from None
     if _is_deep(value, MAX_DEPTH):
         raise ArtifactError(f"{place} is nested deeper than {MAX_DEPTH} levels")
-    return _without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
+    return without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
 
 
 def _finite(digits: str) -> float | None:
@@ -439,11 +439,12 @@ def _is_deep(value: Any, levels: int) -> bool:
     return levels == 0 or any(_is_deep(one, levels - 1) for one in inner if isinstance(one, dict | list))
 
 
-def _without_surrogates(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
+    """Return a JSON value with U+FFFD in place of halves of surrogate pairs, which UTF-8 cannot hold."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("�", value)
     if isinstance(value, list):
-        return [_without_surrogates(one) for one in value]
+        return [without_surrogates(one) for one in value]
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
+        return {without_surrogates(key): without_surrogates(one) for key, one in value.items()}
     return value

@@ -17,6 +17,8 @@ FORMATS = ".json, .jsonl, .csv (each also with .gz or .zst), .parquet, .arrow or
 ENDING = re.compile(r"(?P<format>\.(?:json|jsonl|csv))(?:\.gz|\.zst)?$|(?P<binary>\.(?:parquet|arrow|eval))$")
 _STATE = "state.json"
 """Of a data set that `save_to_disk` wrote: which files it has, in which order."""
+_ABOUT = ("README.md", "LICENSE")
+"""Files that may lie beside those of a table, as in a data set of the hub."""
 _NO_TABLE = ("config.json", "run.json", "MANIFEST.json", "adapter_config.json")
 """Files that say that a folder is a model, a run or a checkpoint."""
 
@@ -40,7 +42,7 @@ def is_table(path: Path) -> bool:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files of a table in their order: the path itself, or the files of a folder by name.
+    """Return the files of a table in their order: the path itself, or the files of a folder by name, 2 before 10.
 
     Raises:
         ArtifactError: a folder holds no such file, or other files too, or files of several formats.
@@ -54,13 +56,13 @@ def files_of(path: Path) -> list[Path]:
         return _saved(path)
 
     # Names that begin with a dot or `_` are those of systems, such as `_SUCCESS`.
-    files = sorted(one for one in path.iterdir() if one.name[0] not in "._")
-    others = [one.name for one in files if format_ending(one) is None]
+    files = sorted((one for one in path.iterdir() if one.name[0] not in "._" and one.name not in _ABOUT), key=_counted)
+    others = [one for one in files if format_ending(one) is None]
     if others or not files:
-        what = f"{others[0]}, which is no part of a table" if others else "no file"
-        raise ArtifactError(
-            f"{path} is a folder and has {what}; give a file that ends in {FORMATS}, or a folder of such files alone"
-        )
+        what = f"{others[0].name}, which is no part of a table" if others else "no file"
+        inner = next((one for one in others if one.is_dir() and is_table(one)), None)
+        fix = f"give a file that ends in {FORMATS}, or a folder of such files alone"
+        raise ArtifactError(f"{path} is a folder and has {what}; {fix if inner is None else f'did you mean {inner}?'}")
     if len({format_ending(one) for one in files}) > 1:
         other = next(one for one in files if format_ending(one) != format_ending(files[0]))
         raise ArtifactError(
@@ -68,6 +70,11 @@ def files_of(path: Path) -> list[Path]:
             "one format"
         )
     return files
+
+
+def _counted(path: Path) -> list[str | int]:
+    """Return what names are sorted by: texts and the numbers between them."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", path.name))]
 
 
 def _saved(path: Path) -> list[Path]:

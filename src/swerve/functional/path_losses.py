@@ -122,7 +122,7 @@ def _group_gradient(logits: Tensor, ids: Tensor, others: Tensor, grad_chosen: Te
     return total
 
 
-def check_token_shapes(logits: Float[Tensor, ...], ids: Int[Tensor, ...]) -> None:
+def check_token_shapes(logits: Float[Tensor, "*_"], ids: Int[Tensor, "*_"]) -> None:
     """Raise ValueError unless logits are `[N, V]` with V at least 2 and ids `[N]`.
 
     Raises:

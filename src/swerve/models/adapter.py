@@ -25,7 +25,8 @@ from swerve.artifacts.files import MANIFEST_NAME, read_json, read_manifest, sha2
 from swerve.config.models import LoraConfig
 from swerve.errors import CheckpointError, ConfigError, MissingExtraError, nearest, said_by
 from swerve.models.folder_checks import quiet_transformers
-from swerve.models.hub import PICKLED, local_folder
+from swerve.models.folder_metadata import PICKLED
+from swerve.models.hub import local_folder
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _ACTIVE = "default"

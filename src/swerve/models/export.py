@@ -11,11 +11,11 @@ import torch
 from safetensors import SafetensorError
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.artifacts.files import check_space, new_directory, read_json
+from swerve.artifacts.files import check_space, new_directory
 from swerve.errors import CheckpointError
 from swerve.models.adapter import adapter_base, is_adapter, whole_folder
 from swerve.models.folder_checks import check_finite, quiet_transformers, stored_headers
-from swerve.models.hub import PICKLED
+from swerve.models.folder_metadata import INDEX, check_files
 from swerve.models.model_card import Export, WeightsOrigin, card_text
 from swerve.models.model_folder import (
     load_base,
@@ -24,7 +24,6 @@ from swerve.models.model_folder import (
     weights_fingerprint,
 )
 
-_INDEX = "model.safetensors.index.json"
 _WHOLE = "model.safetensors"
 _TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _TOKENIZER = (
@@ -52,7 +51,7 @@ def export_model(origin: WeightsOrigin, out: Path, *, dtype: str | None, max_sha
     # What the headers of the files say is enough to know whether there is room.
     base = adapter_base(origin.folder) if is_adapter(origin.folder) else None
     base_folder = whole_folder(origin.folder)
-    _check_files(base_folder)
+    _check_names(base_folder)
     stored = [tensor for file in base_folder.glob("*.safetensors") for tensor in stored_headers(file).values()]
     kinds = {kind for kind, _ in stored}
     chosen = dtype or (_TYPES.get(kinds.pop(), "float32") if len(kinds) == 1 else "float32")
@@ -72,43 +71,18 @@ def export_model(origin: WeightsOrigin, out: Path, *, dtype: str | None, max_sha
     )
     with new_directory(out) as folder:
         _write_model(folder, model, base_folder, max_shard_size)
-        _write_tokenizer(folder, tokenizer, *places[:1])
+        write_tokenizer(folder, tokenizer, *places[:1])
         (folder / "README.md").write_text(card_text(export, origin, base), encoding="utf-8")
         files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     return replace(export, files=tuple(files))
 
 
-def _check_files(folder: Path) -> None:
-    """Check that a folder has what a model is read from.
-
-    Raises:
-        CheckpointError: it has no safetensors, or lacks config.json, or a file that its index names.
-    """
-    # Weights and their description.
+def _check_names(folder: Path) -> None:
+    """Check that a folder has what a model is read from, and says which tensors are where; see `check_files`."""
+    check_files(folder)
     shards = sorted(file.name for file in folder.glob("*.safetensors"))
-    if not shards:
-        pickled = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern)) if file.suffix in PICKLED]
-        if pickled:
-            raise CheckpointError(
-                f"{pickled[0]} is pickled, and reading a pickle runs whatever code is in it; convert the weights to "
-                "safetensors where they were trained, with the script in docs/cli.md (Pickled checkpoints)"
-            )
-        raise CheckpointError(f"{folder} holds no weights: give a folder with config.json and *.safetensors")
-    if not (folder / "config.json").is_file():
-        raise CheckpointError(f"{folder} has no config.json; copy it there from the model that was trained")
-
-    # Every file that the index names must be there; without an index there is one file.
-    index = folder / _INDEX
-    if index.is_file():
-        entry = read_json(index)
-        places = entry.get("weight_map") if isinstance(entry, dict) else None
-        if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-            raise CheckpointError(f"{index} is damaged: it has no 'weight_map' from tensors to files")
-        missing = sorted(set(places.values()).difference(shards))
-        if missing:
-            raise CheckpointError(f"{folder} lacks {missing[0]}, which {_INDEX} names; copy every shard")
-    elif _WHOLE not in shards:
-        raise CheckpointError(f"{folder} has {shards[0]} but neither {_WHOLE} nor {_INDEX}, which says what is where")
+    if not (folder / INDEX).is_file() and _WHOLE not in shards:
+        raise CheckpointError(f"{folder} has {shards[0]} but neither {_WHOLE} nor {INDEX}, which says what is where")
 
 
 def _write_model(folder: Path, model: PreTrainedModel, source: Path, max_shard_size: str) -> None:
@@ -125,7 +99,7 @@ def _write_model(folder: Path, model: PreTrainedModel, source: Path, max_shard_s
         shutil.copyfile(generation, folder / _GENERATION)
 
 
-def _write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, source: Path | None = None) -> None:
+def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, source: Path | None = None) -> None:
     """Copy the tokenizer's files, which are then read as before; of one from the hub, write them."""
     if source is None:
         tokenizer.save_pretrained(folder)

@@ -140,12 +140,25 @@ def check_configuration(source: Path | str, config: PreTrainedConfig) -> None:
             f"the model in {source} (model_type {config.model_type}) is {kind}, and only causal models of text alone "
             "are read; give such a model of its family"
         )
+    _check_heads(source, config)
     quantised = getattr(config, "quantization_config", None)
     if quantised is not None:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else None
         raise CheckpointError(
             f"the weights in {source} are quantised ({method or 'quantization_config'} in config.json), and quantised "
             "weights are not read; give the model that they were made from, or a dequantised copy"
+        )
+
+
+def _check_heads(source: Path | str, config: Any) -> None:
+    """Raise CheckpointError if a model's heads cannot be divided among those that its keys and values have."""
+    # Layers may have numbers of their own, which only they can be asked for.
+    heads, shared = (vars(config).get(name) for name in ("num_attention_heads", "num_key_value_heads"))
+    if isinstance(heads, int) and isinstance(shared, int) and (shared < 1 or heads % shared):
+        rule = f"of which num_attention_heads={heads} has to be a multiple" if shared > 0 else "and 1 is the least"
+        raise CheckpointError(
+            f"config.json of {source} has num_key_value_heads={shared}, {rule}; give the config.json that the model "
+            "came with"
         )
 
 

@@ -23,12 +23,11 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 
 from swerve.artifacts.files import check_space, regular_file
 from swerve.config.models import ModelConfig, PretrainedModel
-from swerve.errors import CheckpointError, ConfigError, DiskFullError, keep_secret, nearest, said_by
+from swerve.errors import ArtifactError, CheckpointError, ConfigError, DiskFullError, keep_secret, nearest, said_by
+from swerve.models.folder_metadata import PICKLED
 
 _READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken")
 """Endings of the files that models and tokenizers are read from."""
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".distcp")
-"""Endings of files that are never read."""
 
 
 _OPEN_PATH = "MODEL"
@@ -41,17 +40,35 @@ def is_left_open(model: ModelConfig) -> bool:
 
 
 def pretrained_path(model: PretrainedModel) -> str:
-    """Return the model's folder or hub name.
+    """Return the model's folder or hub name; the folder of `RUN:SELECTOR`.
 
     Raises:
         ConfigError: the recipe leaves it open.
+        CheckpointError: there is no such run, or it has no such checkpoint.
     """
     if model.path == _OPEN_PATH:
         raise ConfigError(
-            f"the recipe leaves the model open (model.path: {_OPEN_PATH}); give one with model.path=FOLDER, or the "
-            "name of a model on the hub"
+            f"the recipe leaves the model open (model.path: {_OPEN_PATH}); give one with model.path=FOLDER, "
+            "RUN:SELECTOR or the name of a model on the hub"
         )
-    return model.path
+    return checkpoint_folder(model.path)
+
+
+def checkpoint_folder(name: str) -> str:
+    """Return the folder of the checkpoint that `RUN:SELECTOR` names; a folder, or a name on the hub, as it is.
+
+    Raises:
+        CheckpointError: there is no such run, or it has no such checkpoint.
+    """
+    run, _, selector = name.rpartition(":")
+    if not run or Path(name).exists():
+        return name
+    from swerve.artifacts.run import find_run  # what loads models alone knows no runs
+
+    try:
+        return str(find_run(run).select_checkpoint(selector).path)
+    except ArtifactError as error:
+        raise CheckpointError(f"there is no model {name}: {error}") from None
 
 
 def local_folder(path: Path | str) -> Path:

@@ -43,6 +43,7 @@ from swerve.models.adapter import (
 )
 from swerve.models.description import keep_description, token_settings
 from swerve.models.folder_checks import check_finite, check_folder, check_reads_a_token, quiet_transformers
+from swerve.models.folder_metadata import check_has_tokenizer
 from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
 from swerve.models.trial import check_causal
@@ -300,6 +301,7 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     folder = local_folder(path)
     if is_adapter(folder) and not (folder / "tokenizer_config.json").is_file():
         return load_tokenizer(adapter_base(folder))
+    check_has_tokenizer(folder)
     with _loading(f"a tokenizer from {path}"):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             str(folder), trust_remote_code=False, padding_side="left"

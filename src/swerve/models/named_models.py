@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
-from swerve.errors import CheckpointError, ConfigError, nearest
+from swerve.errors import CheckpointError, ConfigError, not_there
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(#[\w./-]+)?")
 SERVED = ("http://", "https://")
@@ -18,7 +20,7 @@ _INITIAL = ("0", "base")
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class NamedModel:
     """A model with its label in tables."""
 
@@ -32,6 +34,18 @@ class NamedModel:
     def of(cls, checkpoint: CheckpointRef) -> NamedModel:
         """Return a checkpoint of the run at hand."""
         return cls(label=checkpoint.label, path=checkpoint.path, step=checkpoint.step)
+
+    def __fspath__(self) -> str:
+        """Return its folder or its name on the hub, so that `from_pretrained` takes it."""
+        return str(self.path)
+
+    def __str__(self) -> str:
+        """Return the same; libraries make a text of what they are given."""
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        """Return its label and where it is."""
+        return f"NamedModel({self.label!r}: {str(self.path)!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +78,38 @@ def resolve_checkpoint(name: str) -> NamedFolder:
     if run_path is not None:
         known = ", ".join(entry.label for entry in RunDirectory(run_path).checkpoints) or "none"
         raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
+    if (meant := _meant_by_slash(path)) and not path.exists():
+        raise CheckpointError(f"checkpoint {name} does not exist; did you mean '{meant}'?")
     layout = "a folder in the Hugging Face layout or RUN:SELECTOR"
     if path.exists():
         raise CheckpointError(f"checkpoint {name} has no config.json or adapter_config.json; give {layout}")
-    hint = nearest(name, map(str, path.parent.glob("*")))
-    raise CheckpointError(f"checkpoint {name} does not exist{hint}{' Give' if hint else '; give'} {layout}")
+    raise CheckpointError(f"checkpoint {name} {not_there(name, f'give {layout}')}")
+
+
+def is_pair(given: Any) -> TypeGuard[tuple[Any, Any]]:
+    """Whether something is a model in memory with its tokenizer: `(model, tokenizer)`."""
+    return isinstance(given, tuple | list) and len(given) == 2 and hasattr(given[1], "convert_ids_to_tokens")
+
+
+def key_label(key: Any) -> str:
+    """Return the label that a key of a mapping label -> model is.
+
+    Raises:
+        ConfigError: it is neither a text nor a number, such as a model.
+    """
+    if not isinstance(key, str | int | float):
+        raise ConfigError(f"{type(key).__name__} is no name of a model; give models by name, as in {{'base': model}}")
+    return str(key)
+
+
+def no_model(given: Any) -> ConfigError:
+    """Return what to say of something that is no model; it is named by its type alone, for it may be long."""
+    if isinstance(given, str | os.PathLike):
+        return ConfigError(f"{os.fspath(given)!r} is a name or a folder, which has its tokenizer; give it without one")
+    return ConfigError(
+        f"{type(given).__name__} is no model; give a folder, RUN:LABEL, owner/name on the hub, run.model('rl'), or a "
+        "model of transformers in memory, alone or as (model, tokenizer)"
+    )
 
 
 def split_name(text: str) -> tuple[str | None, str]:
@@ -114,6 +155,16 @@ def check_label(label: str, model: str) -> str:
     return label
 
 
+def _meant_by_slash(path: Path) -> str | None:
+    """Return `RUN:SELECTOR` where `RUN/SELECTOR` was written of a run that has such a checkpoint."""
+    folder = next((place for place in (path.parent, RUNS / path.parent) if (place / "run.json").is_file()), None)
+    if folder is None:
+        return None
+    run = RunDirectory(folder)
+    known = {*_INITIAL, *(word for one in run.checkpoints for word in (one.label, one.name, one.stage))}
+    return f"{path.parent}:{path.name}" if path.name in known else None
+
+
 def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
     """Return the model before training that `RUN:base` or `RUN:0` names; None where a name means something else."""
     run_name, colon, selector = name.rpartition(":")
@@ -153,11 +204,13 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
         checkpoint = run.select_checkpoint(name)
         return replace(NamedModel.of(checkpoint), label=label or checkpoint.label)
     if _HUB_NAME.fullmatch(name) and not path.exists() and not Path(path.parts[0]).exists():
+        if meant := _meant_by_slash(path):
+            raise CheckpointError(f"{name} is neither a folder nor in the form RUN:SELECTOR; did you mean '{meant}'?")
         return NamedModel(label=label or name.partition("#")[0].rpartition("/")[2], path=name)
     try:
         folder = resolve_checkpoint(name)
     except CheckpointError as error:
-        if ":" in name or any((place / "run.json").is_file() for place in (path, RUNS / path)):
+        if ":" in name or _meant_by_slash(path) or any((place / "run.json").is_file() for place in (path, RUNS / path)):
             raise  # a run was meant
         raise CheckpointError(f"{error}, or a name on the hub (owner/name#revision)") from None
     fallback = folder.name if folder.run is not None else folder.path.resolve().name

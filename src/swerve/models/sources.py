@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,13 +14,13 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from swerve.artifacts.checkpoint import BASE, CheckpointRef
-from swerve.artifacts.files import MANIFEST_NAME, read_manifest
+from swerve.artifacts.files import MANIFEST_NAME, parse_json, read_manifest
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config
 from swerve.config.runtime import RuntimeConfig
 from swerve.errors import CheckpointError
-from swerve.models.adapter import adapter_base, base_digest, file_digest, is_adapter, whole_matrices
-from swerve.models.hub import local_folder
+from swerve.models.adapter import ADAPTER_CONFIG, adapter_base, base_digest, file_digest, is_adapter, whole_matrices
+from swerve.models.hub import checkpoint_folder, local_folder
 from swerve.models.model_folder import (
     LoadedModel,
     bases_kept,
@@ -35,6 +36,9 @@ from swerve.tokens import num_ids
 from swerve.world import ALONE
 
 _HASHED_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja")
+_DESCRIPTIONS = ("config.json", "generation_config.json", "tokenizer_config.json", ADAPTER_CONFIG)
+_VERSIONS = ("transformers_version", "peft_version")
+"""Keys of a description that say which version of a library wrote it."""
 
 
 class ModelSource(Protocol):
@@ -163,7 +167,7 @@ def base_checkpoint(config: Config) -> CheckpointRef | None:
     """
     if not isinstance(config.model, PretrainedModel):
         return None
-    folder = local_folder(config.model.path)
+    folder = local_folder(checkpoint_folder(config.model.path))
     manifest = read_manifest(folder) if (folder / MANIFEST_NAME).is_file() else {}
     # Nothing was trained yet.
     return CheckpointRef(
@@ -185,7 +189,8 @@ def shared_bases(sources: Iterable[ModelSource]) -> AbstractContextManager[None]
 def folder_fingerprint(folder: Path) -> str:
     """Return a digest of a model folder's weights, configuration and tokenizer, and of the base of an adapter.
 
-    Digests that the folder's manifest lists are taken from there; loading compares them with the files.
+    Digests that the folder's manifest lists are taken from there; loading compares them with the files. Which version
+    of a library wrote a description is no part of it.
 
     Raises:
         CheckpointError: the folder has no weights.
@@ -197,7 +202,32 @@ def folder_fingerprint(folder: Path) -> str:
         files = {path.name: file_digest(path) for path in paths}
     if not any(name.endswith(".safetensors") for name in files):
         raise CheckpointError(f"{folder} has no weights in safetensors files: it is not a model")
+    for name in files:
+        if name in _DESCRIPTIONS and (folder / name).is_file():
+            files[name] = _described(folder / name) or files[name]
     return _digest(*(f"{name} {files[name]}" for name in sorted(files)), *_base_digests(folder))
+
+
+def _described(file: Path) -> str | None:
+    """Return a digest of what a description says, versions of libraries apart; None where it is no JSON object."""
+    try:
+        entries = parse_json(file.read_bytes())
+    except (ValueError, RecursionError):  # what is wrong with it is said where the model is read
+        return None
+    if not isinstance(entries, dict):
+        return None
+    return _digest(json.dumps(_without_versions(entries), sort_keys=True))
+
+
+def _without_versions(value: Any) -> Any:
+    """Return a JSON value without the versions in it, which a model of several has of each.
+
+    >>> _without_versions({"transformers_version": "5.16.1", "text_config": {"transformers_version": "5", "size": 2}})
+    {'text_config': {'size': 2}}
+    """
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_versions(entry) for key, entry in value.items() if key not in _VERSIONS}
 
 
 def _base_digests(folder: Path) -> list[str]:

@@ -20,7 +20,8 @@ from swerve.config.recipe import Config
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.adapter import new_adapter, whole_folder
 from swerve.models.folder_checks import check_configuration, quiet_transformers
-from swerve.models.hub import described, local_folder, pretrained_path, quiet_hub, refusal
+from swerve.models.folder_metadata import check_num_layers
+from swerve.models.hub import checkpoint_folder, described, local_folder, pretrained_path, quiet_hub, refusal
 from swerve.models.model_folder import (
     check_vocabulary,
     load_base,
@@ -43,17 +44,18 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
     """Return a model's configuration, and its tokenizer where that is in a folder; its weights are not looked at.
 
     Args:
-        path: a folder, of an adapter too, or a hub name.
+        path: a folder, of an adapter too, `RUN:SELECTOR`, or a hub name.
         key: the recipe's key that names it.
 
     Raises:
         ConfigError: there is no such model, or its configuration cannot be read.
         CheckpointError: it is no causal model of text, its weights are quantised, or it lacks tokens of its tokenizer.
     """
-    name, _, revision = path.partition("#")
+    name, _, revision = checkpoint_folder(path).partition("#")
     is_here = (folder := whole_folder(Path(name))).is_dir()
     if is_here:
         name = str(local_folder(folder))
+        check_num_layers(Path(name))
     try:
         with quiet_transformers(), quiet_hub():
             config: PreTrainedConfig = AutoConfig.from_pretrained(
@@ -71,12 +73,6 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
     tokenizer = load_tokenizer(name)
     check_vocabulary(path, int(config.get_text_config().vocab_size), tokenizer)
     return config, tokenizer
-
-
-def is_of_run(name: str, config: Config) -> bool:
-    """Whether a model's name is that of a stage of the recipe, or of one of its checkpoints."""
-    labels = [stage.label for stage in config.stages]
-    return name in labels or (name.rpartition("-")[0] in labels and not Path(name).exists())
 
 
 def recipe_architecture(config: Config) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:

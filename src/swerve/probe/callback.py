@@ -98,18 +98,18 @@ class DivergenceCallback(TrainerCallback):
             tokens_per_chunk: rows of `[rows, vocabulary]` held at a time.
 
         Raises:
-            ValueError: neither or both of sequences and texts are given, or a number is below 1.
+            ConfigError: neither or both of sequences and texts are given, or a number is below 1.
         """
         # Sequences or texts, not both; numbers and names that make sense.
         texts = prompts is not None and completions is not None and len(prompts) == len(completions) > 0
         if (sequences is not None) == (prompts is not None or completions is not None):
-            raise ValueError("give either sequences or prompts and completions")
+            raise ConfigError("give either sequences or prompts and completions")
         if sequences is None and not texts:
-            raise ValueError("prompts and completions must be equally many, at least one of each")
+            raise ConfigError("prompts and completions must be equally many, at least one of each")
         check_at_least(1, every=every, tokens_per_batch=tokens_per_batch, tokens_per_chunk=tokens_per_chunk)
         check_at_least(1, num_top_positions=num_top_positions)
         if divergence not in _SUMMARISED[:3]:
-            raise ValueError(f"divergence {divergence!r} is not allowed; use one of {', '.join(_SUMMARISED[:3])}")
+            raise ConfigError(f"divergence {divergence!r} is not allowed; use one of {', '.join(_SUMMARISED[:3])}")
 
         # What `attach` and `on_train_begin` fill is empty until then.
         self.trainer: Trainer | None = None

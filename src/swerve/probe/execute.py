@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from swerve.artifacts import tables
 from swerve.artifacts.files import fsync, remove, sha256_file
 from swerve.artifacts.parts import Parts
 from swerve.artifacts.probe_findings import DIVERGENCES
-from swerve.artifacts.probe_summary import DivergenceFindings, ProbeSummary, Tested
+from swerve.artifacts.probe_summary import DivergenceFindings, ProbeSummary, Tested, read_summary
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
 from swerve.artifacts.responses import write_responses
 from swerve.artifacts.run import RunDirectory
+from swerve.errors import ArtifactError
 from swerve.functional.head_divergence import TopProbs
 from swerve.models.runtime import apply_runtime
 from swerve.models.sources import shared_bases
@@ -27,7 +29,8 @@ from swerve.probe.findings.biography import biography_rows
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.plan import ProbePlan
 from swerve.probe.summary_entries import findings, summary_notes, untested_notes
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import Progress, SilentProgress, tell
+from swerve.text import counted
 from swerve.version import __version__
 from swerve.world import ALONE, World
 
@@ -77,8 +80,13 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World = ALONE) -> Pro
 
 def _write_probe(plan: ProbePlan, progress: Progress, world: World) -> ProbeSummary:
     """Do the part of the first process, which writes."""
-    # From here on tables change; a summary beside tables of another probe would be worse than none.
+    # What is there already was measured otherwise.
     path = plan.path / "summary.json"
+    with suppress(ArtifactError):
+        if (before := read_summary(RunDirectory(Path(plan.recipe.out)))) is not None:
+            tell(progress, _replaced(plan, before))
+
+    # From here on tables change; a summary beside tables of another probe would be worse than none.
     remove(path)
     for name in ("sequences", *_SCHEMAS):
         remove(plan.path / f"{name}.parquet")
@@ -118,6 +126,19 @@ def _write_probe(plan: ProbePlan, progress: Progress, world: World) -> ProbeSumm
         remove(plan.states_path)
         fsync(plan.path)  # or a power cut brings them back beside a probe that counts as done
     return summary
+
+
+def _replaced(plan: ProbePlan, before: ProbeSummary) -> str:
+    """Say that an earlier probe makes way, and how much it and the new one are of."""
+    sizes = (
+        f"{counted(num, 'rollout')} from {counted(problems, 'problem')}"
+        for num, problems in (
+            (before.num_rollouts, before.num_problems),
+            (len(plan.headline), plan.compared.num_problems),
+        )
+    )
+    said = f"the probe in {plan.path} was of other settings, evaluations or versions and is replaced"
+    return f"{said}: {', now '.join(sizes)}"
 
 
 def _measure_and_test(

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.probe_summary import Responses, Selected
 from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.samples import is_samples_file, read_samples_info
+from swerve.artifacts.samples import file_of_model, files_of_models, is_samples_file, read_samples_info
 from swerve.config.recipe import Config
 from swerve.errors import CheckpointError, ConfigError, SwerveError
 from swerve.formats.conditions import parse_condition
@@ -75,7 +75,7 @@ def plan_files(
     except CheckpointError:
         check_readable(list(sources.values()))  # what is wrong with the others is said as well
         raise
-    files = recipe.sample_files or (Path(str(recipe.responses)),)
+    files = recipe.sample_files or (_of_reference(Path(str(recipe.responses)), recipe, sources),)
     # Of two files of samples also those that are too long decide who is right where; what is read of them must fit.
     most_tokens = _most_tokens(sources.values()) if recipe.sample_files is None else None
     read = [import_file(recipe, tokenizer, trained, file, most_tokens=most_tokens) for file in files]
@@ -84,6 +84,23 @@ def plan_files(
     else:
         plan = _plan_samples(recipe, sources, *read)
     return replace(plan, keep_statistics=keep_statistics)
+
+
+def _of_reference(path: Path, recipe: ProbeRecipe, sources: Mapping[str, CheckpointSource]) -> Path:
+    """Return a file of responses, in a folder of several models' samples that of the reference."""
+    files, label = files_of_models(path), recipe.reference
+    if len(files) < 2:
+        return path
+    own = file_of_model(files, label, recipe.models[label])
+    if own is None:
+        content = sources[label].content
+        own = next((file for file in files.values() if read_samples_info(file).model.fingerprint == content), None)
+    if own is None:
+        raise ConfigError(
+            f"{path} has samples of {', '.join(files)} and none of the reference {label}; give one model's file, such "
+            f"as {next(iter(files.values()))}"
+        )
+    return own
 
 
 def _most_tokens(sources: Iterable[CheckpointSource]) -> int | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +22,7 @@ from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.responses import Response
 from swerve.batch import TokenSequence
 from swerve.errors import ConfigError, MismatchError
+from swerve.models.folder_metadata import has_tokenizer
 from swerve.models.model_folder import (
     LoadedModel,
     bases_kept,
@@ -32,91 +35,132 @@ from swerve.models.model_folder import (
 from swerve.models.trial import check_causal
 from swerve.positions import max_positions
 from swerve.probe.engine.forward import ForcedStates, forced_states, pair_statistics
-from swerve.probe.result import STATISTICS, ProbeResult
-from swerve.probe.rollouts.given import given_sequences, token_texts
+from swerve.probe.result import STATISTICS, ProbeResult, writers_of
+from swerve.probe.rollouts.given import given_sequences, token_pieces
 from swerve.progress import Progress
+from swerve.text import text_before
 from swerve.tokens import num_ids
 
-Model = str | Path | CheckpointRef | nn.Module
-"""A folder, `RUN:LABEL`, a name on the hub, each perhaps as `LABEL=MODEL`; or a model in memory."""
+Model = str | os.PathLike[str] | CheckpointRef | nn.Module | tuple[nn.Module, PreTrainedTokenizerBase]
+"""A folder, `RUN:LABEL`, a name on the hub, each perhaps as `LABEL=MODEL`; `run.model(...)`; or a model in memory,
+alone or with its tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """A model in memory."""
+
+    model: nn.Module
+    tokenizer: PreTrainedTokenizerBase | None = None
+    """What it came with; None: it came alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How models read responses; `swerve.probe` says what each means."""
+
+    tokenizer: PreTrainedTokenizerBase | str | Path | None
+    template: Literal["auto", "raw"]
+    ends: Literal["none", "eos"]
+    top_k: int
+    device: str | None
+    dtype: str
+    tokens_per_batch: int
+    tokens_per_chunk: int
 
 
 def probe_models(
     reference: Model,
     checkpoints: Model | list[Model] | tuple[Model, ...] | Mapping[str, Model],
     responses: Any,
+    reading: Reading,
     *,
-    tokenizer: PreTrainedTokenizerBase | str | Path | None,
-    template: Literal["auto", "raw"],
-    ends: Literal["none", "eos"],
-    top_k: int,
-    device: str | None,
-    dtype: str,
-    tokens_per_batch: int,
-    tokens_per_chunk: int,
     progress: Progress,
 ) -> ProbeResult | dict[str, ProbeResult]:
     """Compare models with a reference on responses; see `swerve.probe`. One model is in memory at a time."""
-    check_at_least(1, tokens_per_batch=tokens_per_batch, tokens_per_chunk=tokens_per_chunk)
-    check_at_least(0, top_k=top_k)
+    check_at_least(1, tokens_per_batch=reading.tokens_per_batch, tokens_per_chunk=reading.tokens_per_chunk)
+    check_at_least(0, top_k=reading.top_k)
 
     # The models by label, the reference first; those that are named have one device and one tokenizer.
-    label, model = _named(reference, "reference")
-    compared = _labelled(checkpoints, taken=label)
-    models = {label: model, **compared}
-    in_memory = next((entry for entry in models.values() if isinstance(entry, nn.Module)), None)
-    device = device or (resolve_device("auto") if in_memory is None else str(next(in_memory.parameters()).device))
-    words = _tokenizer(tokenizer, list(models.values()))
-    given = given_sequences(responses, words, template=template, ends=ends)
+    models = labelled_models(reference, checkpoints)
+    in_memory = next((entry.model for entry in models.values() if isinstance(entry, InMemory)), None)
+    own = None if in_memory is None else str(next(in_memory.parameters()).device)
+    device = own if reading.device is None and own is not None else resolve_device(reading.device or "auto")
+    words = _tokenizer(reading.tokenizer, list(models.values()))
+    given = given_sequences(responses, words, template=reading.template, ends=reading.ends)
     sequences: list[TokenSequence] = [(entry.prompt_ids, entry.completion_ids) for entry in given]
     positions = [entry.sampled_positions for entry in given]
 
     results: dict[str, ProbeResult] = {}
     ref_states: ForcedStates | None = None
-    paths = [entry for entry in models.values() if not isinstance(entry, nn.Module)]
+    paths = [entry for entry in models.values() if not isinstance(entry, InMemory)]
     with progress.task("probe", len(models)) as task, bases_kept(bases_of(paths)):
         for name, entry in models.items():
-            states = _states(name, entry, sequences, device=device, dtype=dtype, tokens_per_batch=tokens_per_batch)
+            states = _states(name, entry, sequences, reading, device=device)
             if ref_states is None:
                 ref_states = states
-                tokens = _texts(words, given) if words is not None else None
+                said = _words(words, given)
             else:
-                results[name] = _result(
-                    states,
-                    ref_states,
-                    sequences,
-                    positions,
-                    words,
-                    tokens,
-                    tokens_per_chunk=tokens_per_chunk,
-                    top_k=top_k,
-                )
+                results[name] = _result(states, ref_states, sequences, positions, words, said, reading)
             task.advance()
-    is_one = not isinstance(checkpoints, Mapping | list | tuple)
-    return next(iter(results.values())) if is_one else results
+    results = {name: replace(one, writers=writers_of(given)) for name, one in results.items()}
+    return results if are_several(checkpoints) else next(iter(results.values()))
 
 
-def _texts(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) -> tuple[str, ...] | None:
-    """Return the text of each token that was sampled."""
-    texts: list[str] = []
+def _words(tokenizer: PreTrainedTokenizerBase | None, responses: Sequence[Response]) -> dict[str, tuple[str, ...]]:
+    """Return what is known of each token that was sampled, see `ProbeResult.words`; without a tokenizer no texts."""
+    from swerve.token_categories import token_categories  # which reads its rules
+
+    rows: list[tuple[str, ...]] = []
     for response in responses:
-        pieces = token_texts(tokenizer, response.completion_ids)
-        texts += [pieces[position] for position in response.sampled_positions]
-    return tuple(texts) or None
+        ids, name = response.completion_ids, response.problem.id
+        if tokenizer is None:
+            rows += [(name,)] * len(response.sampled_positions)
+            continue
+        text, spans, pieces = token_pieces(tokenizer, ids)
+        categories = token_categories(text, spans)
+        rows += [
+            (name, pieces[position], text_before(text, *spans[position]), categories[position])
+            for position in response.sampled_positions
+        ]
+    names = ("problem_id", "token", "context", "category")
+    return {name: tuple(column) for name, column in zip(names, zip(*rows, strict=True), strict=False)}
+
+
+def are_several(checkpoints: Any) -> bool:
+    """Whether several models are given, or one in a list; a model with its tokenizer is one."""
+    from swerve.models.named_models import is_pair
+
+    return isinstance(checkpoints, Mapping | list | tuple) and not is_pair(checkpoints)
+
+
+def labelled_models(
+    reference: Model, checkpoints: Model | list[Model] | tuple[Model, ...] | Mapping[str, Model]
+) -> dict[str, Path | str | InMemory]:
+    """Return the models by label, the reference first.
+
+    Raises:
+        ConfigError: there is no checkpoint.
+        CheckpointError: there is no such model.
+    """
+    label, model = _named(reference, "reference")
+    return {label: model, **_labelled(checkpoints, taken=label)}
 
 
 def _labelled(
     checkpoints: Model | list[Model] | tuple[Model, ...] | Mapping[str, Model], *, taken: str
-) -> dict[str, Path | str | nn.Module]:
+) -> dict[str, Path | str | InMemory]:
     """Return the checkpoints by label; two of one name, or one called like the reference, get a number."""
     if isinstance(checkpoints, Mapping):
-        named = [(str(label), _named(model, label)[1]) for label, model in checkpoints.items()]
+        from swerve.models.named_models import key_label
+
+        named = [(key_label(label), _named(model, label)[1]) for label, model in checkpoints.items()]
     else:
-        given = checkpoints if isinstance(checkpoints, list | tuple) else [checkpoints]
+        given: Any = checkpoints if are_several(checkpoints) else [checkpoints]
         named = [_named(model, "checkpoint") for model in given]
     if not named:
         raise ConfigError("there is no checkpoint to compare with the reference; give at least one")
-    labelled: dict[str, Path | str | nn.Module] = {}
+    labelled: dict[str, Path | str | InMemory] = {}
     for label, model in named:
         number, free = 1, label
         while free in (taken, *labelled):
@@ -126,20 +170,23 @@ def _labelled(
     return labelled
 
 
-def _named(model: Model, label: str) -> tuple[str, Path | str | nn.Module]:
+def _named(model: Model, label: str) -> tuple[str, Path | str | InMemory]:
     """Return a model with the label it is shown by."""
-    if isinstance(model, nn.Module):
-        return label, model
     if isinstance(model, CheckpointRef):
         return model.label, model.path
-    from swerve.models.named_models import resolve_model  # which knows runs
+    from swerve.models.named_models import NamedModel, is_pair, no_model, resolve_model  # which know runs
 
-    named = resolve_model(str(model))
+    inner, tokenizer = model if is_pair(model) else (model, None)
+    if isinstance(inner, nn.Module):
+        return label, InMemory(inner, tokenizer)
+    if not isinstance(model, str | os.PathLike):
+        raise no_model(inner)
+    named = model if isinstance(model, NamedModel) else resolve_model(os.fspath(model))
     return named.label, named.path
 
 
 def _tokenizer(
-    given: PreTrainedTokenizerBase | str | Path | None, models: Sequence[Path | str | nn.Module]
+    given: PreTrainedTokenizerBase | str | Path | None, models: Sequence[Path | str | InMemory]
 ) -> PreTrainedTokenizerBase | None:
     """Return the tokenizer that is given or named, else that of the first model which has one in its files."""
     if isinstance(given, str | Path):
@@ -148,30 +195,32 @@ def _tokenizer(
         return load_tokenizer(resolve_model(str(given)).path)
     if given is not None:
         return given
-    for model in models:
-        if not isinstance(model, nn.Module):
-            return load_tokenizer(model)
-        origin = getattr(model, "name_or_path", "")
-        if origin and Path(origin).is_dir():
+    for entry in models:
+        if not isinstance(entry, InMemory):
+            return load_tokenizer(entry)
+        if entry.tokenizer is not None:
+            return entry.tokenizer
+        origin = getattr(entry.model, "name_or_path", "")
+        if origin and has_tokenizer(origin):
             return load_tokenizer(origin)
     return None
 
 
 def _states(
     label: str,
-    model: Path | str | nn.Module,
+    model: Path | str | InMemory,
     sequences: Sequence[TokenSequence],
+    reading: Reading,
     *,
     device: str,
-    dtype: str,
-    tokens_per_batch: int,
 ) -> ForcedStates:
-    """Return a model's hidden states; the tokenizer's digest is empty where the model was in memory."""
-    if isinstance(model, nn.Module):
-        states = model_states(model, sequences, label=label, tokens_per_batch=tokens_per_batch)
-        return replace(states, tokenizer_sha256="")
-    loaded = load_model(model, device=device, dtype=dtype)
-    states = model_states(loaded.model, sequences, label=label, tokens_per_batch=tokens_per_batch)
+    """Return a model's hidden states; the tokenizer's digest is empty where the model was in memory without one."""
+    if isinstance(model, InMemory):
+        states = model_states(model.model, sequences, label=label, tokens_per_batch=reading.tokens_per_batch)
+        digest = "" if model.tokenizer is None else tokenizer_fingerprint(model.tokenizer)
+        return replace(states, tokenizer_sha256=digest)
+    loaded = load_model(model, device=device, dtype=reading.dtype)
+    states = model_states(loaded.model, sequences, label=label, tokens_per_batch=reading.tokens_per_batch)
     return replace(states, tokenizer_sha256=tokenizer_fingerprint(loaded.tokenizer))
 
 
@@ -181,10 +230,8 @@ def _result(
     sequences: Sequence[TokenSequence],
     positions: Sequence[Sequence[int]],
     tokenizer: PreTrainedTokenizerBase | None,
-    tokens: tuple[str, ...] | None,
-    *,
-    tokens_per_chunk: int,
-    top_k: int,
+    said: Mapping[str, tuple[str, ...]],
+    reading: Reading,
 ) -> ProbeResult:
     """Compare the states of two models chunk by chunk; every column has one entry a token that was sampled.
 
@@ -208,8 +255,8 @@ def _result(
         ref_states.head,
         ids,
         vocabulary_size=_shared_vocabulary(states, ref_states, tokenizer),
-        tokens_per_chunk=tokens_per_chunk,
-        top_k=top_k,
+        tokens_per_chunk=reading.tokens_per_chunk,
+        top_k=reading.top_k,
     )
     # One row for each of these tokens, whose columns the table of a run has too.
     lengths = [len(places) for places in positions]
@@ -217,7 +264,7 @@ def _result(
         sequence_ids=np.repeat(np.arange(len(lengths), dtype=np.int32), lengths),
         positions=np.concatenate([np.array(places, dtype=np.int32) for places in positions]),
         token_ids=ids.numpy().astype(np.int32),
-        tokens=tokens,
+        words=said,
         top=compared.top,
         top_ref=compared.top_ref,
         statistics={name: getattr(compared.stats, name).numpy() for name in STATISTICS},
@@ -227,10 +274,10 @@ def _result(
 
 
 def check_at_least(least: int, **numbers: int) -> None:
-    """Raise ValueError, with the argument's name, if one of some numbers is too small."""
+    """Raise ConfigError, with the argument's name, if one of some numbers is too small."""
     for name, value in numbers.items():
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+        if not isinstance(value, Integral) or value < least:
+            raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r:.60}")
 
 
 def _shared_vocabulary(
@@ -266,7 +313,7 @@ def model_states(
     a trainer put around it (mixed precision, chunked losses), and without dropout.
 
     Raises:
-        ValueError: there are no sequences, one has an empty half or an id outside the vocabulary, or more tokens
+        ConfigError: there are no sequences, one has an empty half or an id outside the vocabulary, or more tokens
             than the model has positions.
         MismatchError: the model's logits cannot be formed from its hidden states.
         CheckpointError: see `check_causal`.
@@ -308,17 +355,17 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
 
 def _check_sequences(sequences: Sequence[TokenSequence], *, size: int, longest: int | None, label: str) -> None:
     if not sequences:
-        raise ValueError("there are no sequences to compare the models on; give at least one")
+        raise ConfigError("there are no sequences to compare the models on; give at least one")
     for index, (prompt, completion) in enumerate(sequences):
         if not len(prompt) or not len(completion):
-            raise ValueError(f"sequence {index} has an empty {'completion' if len(prompt) else 'prompt'}")
+            raise ConfigError(f"sequence {index} has an empty {'completion' if len(prompt) else 'prompt'}")
         low, high = min(*prompt, *completion), max(*prompt, *completion)
         if low < 0 or high >= size:
-            raise ValueError(
+            raise ConfigError(
                 f"sequence {index} has the token id {low if low < 0 else high}; {label} has ids 0 to {size - 1}"
             )
         if longest is not None and len(prompt) + len(completion) > longest:
-            raise ValueError(
+            raise ConfigError(
                 f"sequence {index} has {len(prompt) + len(completion)} tokens, prompt and completion; {label} has "
                 f"{longest} positions"
             )

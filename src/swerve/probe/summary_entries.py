@@ -245,7 +245,10 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
         )
     num_marked = summary.spikes[0].num_rollouts + summary.spikes[0].num_sentence_rollouts if summary.spikes else 0
     if num_marked < num_rollouts:
-        notes.append(f"{num_rollouts - num_marked} of {num_rollouts} rollouts have no step known to be wrong")
+        notes.append(
+            f"no wrong step is marked in {num_rollouts - num_marked} of {num_rollouts} rollouts: at which token a "
+            "wrong one of them goes wrong is not known"
+        )
     noisy = _within_noise(summary)
     if noisy:
         notes.append(
@@ -256,11 +259,11 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
     # Controls at which the checkpoint has nothing else to say.
     for entry in summary.causal.selections if summary.causal else ():
         if entry.selection != "spike" and entry.share_same_token >= _MOSTLY_SAME:
-            said = "the control says that nothing changed there, not what another token would do"
+            says = "little" if entry.is_swapped else "nothing"
             notes.append(
-                f"at {100 * entry.share_same_token:.0f}% of the {entry.selection} control positions {summary.final} "
-                f"chooses the token of {summary.reference}, so "
-                f"{said if entry.is_swapped else 'nothing was swapped there'}"
+                f"the {entry.selection} control positions say {says} about forcing a token: at "
+                f"{100 * entry.share_same_token:.0f}% of them {summary.final} chooses the same token as "
+                f"{summary.reference}, so that nothing was replaced"
             )
 
     # What the way the rollouts were chosen does to intervals and accuracies.
@@ -275,12 +278,10 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
         which = "greedy completions" if summary.selection == "greedy" else "samples"
         again = ""
         if (share := summary.reselected) is not None:
-            again = (
-                f": of those selected, another draw of sampled completions would select {percent_interval(share)} again"
-            )
+            again = f": judged by other samples, {percent_interval(share)} of them would be chosen again"
         notes.append(
-            f"problems were selected by the same {which} that are described here, so accuracies over them "
-            f"are not estimates for new problems{again}"
+            f"the problems were chosen by the same {which} that are read here, so what holds for them need not hold "
+            f"for new problems{again}"
         )
     return notes
 

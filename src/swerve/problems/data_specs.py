@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from swerve.errors import ArtifactError, ConfigError, MissingExtraError, keep_secret, nearest, redacted
+from swerve.errors import ArtifactError, ConfigError, MissingExtraError, keep_secret, nearest, not_there, redacted
 from swerve.formats.records import FileRecord, iter_records
 from swerve.formats.table_files import ENDING, FORMATS
 from swerve.settings import Words
@@ -136,10 +136,8 @@ def check_source(spec: str) -> None:
 
 
 def _missing(spec: DataSpec) -> ConfigError:
-    return ConfigError(
-        f"data source {spec.source!r} does not exist; give a file that ends in {FORMATS}, a folder, or the name "
-        "owner/name of a data set on the hub"
-    )
+    fix = f"give a file that ends in {FORMATS}, a folder, or the name owner/name of a data set on the hub"
+    return ConfigError(f"data source {spec.source!r} {not_there(spec.source, fix)}")
 
 
 def _refuse_parts(spec: DataSpec, reason: str, *parts: str, path: Path | None = None) -> None:

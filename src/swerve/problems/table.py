@@ -22,6 +22,8 @@ from swerve.types import Problem
 
 _MADE_FROM = ("question", "answer", "alternatives", "solution", "kind", "group", "difficulty")
 _TABLE_FIELDS = ("id", *_MADE_FROM)
+_GRADER = "grader"
+"""The field with the name of a row's own grader."""
 
 
 class TableTask(DataTask):
@@ -32,8 +34,8 @@ class TableTask(DataTask):
     """The file's names for id, question, answer, alternatives, solution, kind, group (problems of one template) and
     difficulty, where they differ. An id is read only if named here; otherwise it is made from the question."""
     grader: str | None = None
-    """Name of the grader; python: the function `reward(problem, text)` of `reward_file`; null: math, or what the
-    problem names."""
+    """Name of the grader; python: the function `reward(problem, text)` of `reward_file`; null: that of each
+    problem's own field `grader`, else math."""
     grading: dict[str, JsonValue] = Field(default_factory=dict)
     """Policies of the grader, where they differ from its defaults."""
     reward_file: str | None = None
@@ -71,7 +73,8 @@ class Table(ReadFamily[TableTask]):
     """Rows with `question` and `answer`, or the fields that `task.fields` names for them, and problems swerve wrote.
 
     Gold: a text or number; of a list the first, the others are alternatives. Id: made from the question, unless
-    `task.fields.id` names a field. What no field of a problem is made from is the problem's metadata.
+    `task.fields.id` names a field. A row's own `grader` judges it, unless the task names one. What no field of a
+    problem is made from is the problem's metadata.
     A problem that swerve wrote keeps its family, id, grader and policies, and its prompt unless `task.prompt` is set.
     """
 
@@ -100,12 +103,7 @@ class Table(ReadFamily[TableTask]):
         # Problems that swerve wrote, and rows of Logic-RL and of Countdown, say themselves how they are read.
         if is_problem_record(record.values):
             problem = read_problem(record.values, record.place)
-            if _PYTHON in (problem.grader or problem.family, self._task.grader):  # a record names no code to run
-                if self._task.reward_file is None:
-                    raise ArtifactError(
-                        f"{record.place} has the grader python: what a record names is not run; give "
-                        "task.grader=python and the file as task.reward_file=FILE"
-                    )
+            if self._runs_code(record, problem.grader or problem.family):
                 problem = replace(problem, grading={})
             return replace(problem, grader=self._task.grader or problem.grader)
         if record.values.get("data_source") == _LOGIC_RL and self._task.grader is None:
@@ -119,7 +117,8 @@ class Table(ReadFamily[TableTask]):
         question_field, answer_field = self._field(record, "question"), self._field(record, "answer")
         if not has_value(record, question_field):
             raise missing_field(record, question_field, fix="; task.fields says which field is the question")
-        grader = self._task.grader or "math"
+        grader = self._task.grader or (text_of(record, _GRADER) if has_value(record, _GRADER) else "math")
+        self._runs_code(record, grader)
         if answer_field not in record.values and grader != _PYTHON:
             raise missing_field(record, answer_field, fix="; task.fields says which field is the answer")
         answers = list_of_texts(record, answer_field)
@@ -131,6 +130,7 @@ class Table(ReadFamily[TableTask]):
         others = list_of_texts(record, self._field(record, "alternatives"))
         solution = self._field(record, "solution")
         used = {self._task.fields.get(name, name) for name in _MADE_FROM} | {self._task.fields.get("id", "")}
+        used |= {_GRADER} if self._task.grader is None else set()
         return Problem(
             id=self._id(record, question),
             family=self.name,
@@ -144,6 +144,21 @@ class Table(ReadFamily[TableTask]):
             grader=grader,
             metadata={name: value for name, value in record.values.items() if name not in used and value is not None},
         )
+
+    def _runs_code(self, record: FileRecord, grader: str) -> bool:
+        """Whether a record is graded by the task's reward file.
+
+        Raises:
+            ArtifactError: the record alone says so; what a record names is not run.
+        """
+        if _PYTHON not in (grader, self._task.grader):
+            return False
+        if self._task.reward_file is None:
+            raise ArtifactError(
+                f"{record.place} has the grader python: what a record names is not run; give "
+                "task.grader=python and the file as task.reward_file=FILE"
+            )
+        return True
 
     def _field(self, record: FileRecord, name: str) -> str:
         """Return the record's field for a field of a problem.

@@ -282,9 +282,14 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], place
 
 def _known(tokenizer: PreTrainedTokenizerBase, tokens: Tokens, text: str, problem: Problem) -> list[int]:
     if has_unknown(tokenizer, tokens, text):
+        unknown = tokenizer.unk_token_id
+        spans = [span for token, span in zip(tokens.ids, tokens.offsets or (), strict=False) if token == unknown]
+        words = (text[start:end].strip() for start, end in spans)
+        word = next((word for word in words if word and word != tokenizer.unk_token), None)
         raise ConfigError(
             f"the model's tokenizer has no token for a word of problem {problem.id!r}; "
-            f"use a model whose vocabulary covers the task '{problem.family}', or model=tiny"
+            f"{'' if word is None else f'{word[:40]!r} is not in its vocabulary, and '}the question is "
+            f"{problem.question!r:.200}; ask in words that it has, or use a model whose vocabulary covers them"
         )
     return tokens.ids
 

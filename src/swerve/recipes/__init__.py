@@ -18,6 +18,7 @@ not the run was interrupted.
 
 from __future__ import annotations
 
+from swerve.callable_package import make_callable
 from swerve.recipes.files import recipe_text, shipped_recipes
 from swerve.recipes.loader import config_hash, config_schema, differing_keys, dump_yaml, load_config
 
@@ -28,5 +29,8 @@ __all__ = [
     "dump_yaml",
     "load_config",
     "recipe_text",
+    "recipes",
     "shipped_recipes",
 ]
+
+make_callable(__name__, "swerve.door.catalogue")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from swerve.config.curricula import StageFilter
 from swerve.config.recipe import Config
 from swerve.config.stages import DistillStage, RlStage
@@ -14,7 +16,7 @@ from swerve.problems.learned import read_learned
 from swerve.problems.task import SingleTask
 from swerve.seeds import derive_seed
 
-_ROWS_ON_HUB = {"train@openai/gsm8k:main": 7473}
+_ROWS_ON_HUB = {"train@openai/gsm8k:main": 7473, "test@openai/gsm8k:main": 1319}
 """Sizes of published data sets, so that a check need not fetch them."""
 
 
@@ -37,6 +39,13 @@ def data_sizes(config: Config, *, asks_hub: bool = True) -> dict[str, int]:
     return {label: size for label, size in sizes.items() if size is not None}
 
 
+def published_rows(specs: Iterable[str]) -> int | None:
+    """Return how many rows data sets on the hub have; None: of one it is not known here."""
+    rows = [_ROWS_ON_HUB.get(spec) for spec in specs]
+    known = [number for number in rows if number is not None]
+    return sum(known) if known and len(known) == len(rows) else None
+
+
 def _size(stage: SftStage | RlStage | DistillStage, config: Config, asks_hub: bool) -> int | None:
     # What is on the hub need not be asked for where its size is published and all of it is meant.
     data = stage.data if isinstance(stage, SftStage) else ()
@@ -44,9 +53,7 @@ def _size(stage: SftStage | RlStage | DistillStage, config: Config, asks_hub: bo
     if not asks_hub and any(parse_spec(spec).is_on_hub for spec in specs):
         is_all = isinstance(config.task, SingleTask) and config.task.num_train is None
         is_whole = is_all and stage.where == StageFilter()
-        if data or not is_whole or not all(spec in _ROWS_ON_HUB for spec in specs):
-            return None
-        return sum(_ROWS_ON_HUB[spec] for spec in specs)
+        return None if data or not is_whole else published_rows(specs)
     # Responses of files, or problems of the task.
     family, seed = load_family(config.task), derive_seed(config.seed, "problems")
     if not data:

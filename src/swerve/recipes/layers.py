@@ -17,10 +17,10 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ConfigError, nearest, shown
 from swerve.recipes.files import RecipeUse, read_recipe_text
-from swerve.recipes.schema import Origin, expand_shorthand
-from swerve.recipes.yaml_lines import KeyPath, YamlDocument, parse_yaml
+from swerve.recipes.yaml_lines import YamlDocument, parse_yaml
+from swerve.schema import KeyPath, Origin, expand_shorthand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,8 @@ class Override:
     """Of a file: the line of the key, and of every key of the value, by their paths from here."""
     merges: bool = False
     """Whether a mapping is merged with one of the same `kind`, or with the items of a list that it names."""
+    word: str = ""
+    """Of a KEY=VALUE argument what was typed."""
 
     @property
     def source(self) -> str:
@@ -76,7 +78,7 @@ class Layered:
         # What may be a secret is in no error: the key of a server in place of its variable's name, or a password.
         may_be_secret = override.keys[-2:] in (("engine", "key"), ("engine", "url"))
         source = f"override '{'.'.join(map(str, override.keys))}=...'" if may_be_secret else override.text
-        origin = Origin(path=path, source=source, lines=lines)
+        origin = Origin(path=path, source=source, lines=lines, word=override.word)
         return replace(self, data=expand_shorthand(self.model, data), origins=(*self.origins, origin))
 
     def profile(self, chosen: Override) -> tuple[Override, ...]:
@@ -117,7 +119,7 @@ def overrides_of(given: Iterable[Change], keywords: Mapping[str, Any] = {}) -> l
             overrides += overrides_of(change)
         else:
             raise ConfigError(
-                f"a change must be text such as 'seed=1', or a mapping of keys to values, got {change!r:.60}"
+                f"a change must be text such as 'seed=1', or a mapping of keys to values, got {shown(change)}"
             )
     return overrides
 
@@ -310,7 +312,7 @@ def parse_override(text: str) -> Override:
     if not equals or not all(keys):
         raise ConfigError(f"override {text!r}: must have the form KEY=VALUE, such as seed=1 or stages.rl.steps=40")
     source = f"override {text!r}"
-    return Override(text=source, keys=keys, value=parse_yaml(value, source=source, with_lines=False).data)
+    return Override(text=source, keys=keys, value=parse_yaml(value, source=source, with_lines=False).data, word=text)
 
 
 def apply_override(data: Any, override: Override) -> tuple[Any, KeyPath]:

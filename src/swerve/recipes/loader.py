@@ -14,11 +14,11 @@ from pydantic import BaseModel, ValidationError
 from swerve.artifacts.files import regular_file
 from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import Config
-from swerve.errors import ConfigError
+from swerve.errors import ConfigError, ConfigErrors, shown
 from swerve.recipes.files import RecipeUse
 from swerve.recipes.layers import Change, Layered, Override, overrides_of, read_layers, split_profile
-from swerve.recipes.schema import dotted, explain_errors
 from swerve.recipes.yaml_lines import emit_yaml
+from swerve.schema import dotted, explain_errors, places_of, with_section_defaults
 from swerve.settings import STAGE_SECTIONS
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
@@ -50,7 +50,26 @@ def load_config(recipe: RecipeSource, *overrides: Change, **changes: Any) -> Con
     >>> load_config("demo_addition", "seed=7", {"stages.rl.steps": 40}, eval={"num_problems": 9}).seed
     7
     """
-    return load_document(Config, recipe, overrides_of(overrides, changes), use="train")
+    try:
+        return load_document(Config, recipe, overrides_of(overrides, changes), use="train")
+    except ConfigError as error:
+        if not isinstance(error, ConfigErrors):
+            error.args = (_with_keyword_meant(str(error), changes),)
+        raise
+
+
+def _with_keyword_meant(message: str, changes: Mapping[str, Any]) -> str:
+    """Return a message about a keyword that stands deeper in a recipe, with how it is written in Python."""
+    found = re.search(r"unknown key '(\w+)'; did you mean (.*)\?$", message)
+    place = re.findall(r"'((?:\w+\.)+\w+)'", found[2])[-1:] if found is not None and found[1] in changes else []
+    if found is None or not place:
+        return message
+    value = changes[found[1]]
+    first, *path = place[0].split(".")
+    nested = value
+    for key in reversed(path):
+        nested = {key: nested}
+    return f"{message} Write {first}={nested!r:.80} or the text '{place[0]}={value!s:.40}'"
 
 
 def load_run_config(run: RunDirectory, overrides: Iterable[Change] = (), changes: Mapping[str, Any] = {}) -> Config:
@@ -65,8 +84,11 @@ def load_run_config(run: RunDirectory, overrides: Iterable[Change] = (), changes
         is_as_trained = own.get(".".join(override.keys), override) == override.value  # typed for `check_copied`
         if override.keys[0] not in STAGE_SECTIONS and not is_as_trained:
             allowed = ", ".join(f"{name}." for name in STAGE_SECTIONS)
+            places = places_of(override.keys[0], Config, {}) if len(override.keys) == 1 else []
+            deeper = [repr(place) for place in places if place.partition(".")[0] in STAGE_SECTIONS]
+            meant = f"; did you mean {' or '.join(deeper[:3])}?" if deeper else ""
             raise ConfigError(
-                f"{override.source}: the run is trained already; only keys under {allowed} can be changed"
+                f"{override.source}: the run is trained already; only keys under {allowed} can be changed{meant}"
             )
     return load_config(run, *parsed)
 
@@ -123,7 +145,7 @@ def load_document(
             model, Layered(name="configuration", data=source.model_dump(mode="json"), model=model), overrides
         )
     if not isinstance(source, Mapping):
-        raise ConfigError(f"a recipe is a name, a path, a mapping or a configuration, got {source!r:.60}")
+        raise ConfigError(f"a recipe is a name, a path, a mapping or a configuration, got {shown(source)}")
     # A mapping extends a recipe, or begins with nothing.
     own = {key: value for key, value in source.items() if key != "extends"}
     parent = source.get("extends")
@@ -157,7 +179,7 @@ def _validated(model: type[_Settings], layers: Layered, overrides: Sequence[str 
         layers = layers.overridden(override)
     try:
         # Through JSON: the models are strict, and in JSON a list may become a tuple.
-        return model.model_validate_json(json.dumps(layers.data))
+        return model.model_validate_json(json.dumps(with_section_defaults(model, layers.data)))
     except ValidationError as error:
         errors = error.errors(include_url=False)
         raise explain_errors(model, errors, layers.data, layers.name, layers.origins) from None

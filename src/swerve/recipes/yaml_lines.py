@@ -16,12 +16,11 @@ from typing import Any
 import yaml
 
 from swerve.errors import ConfigError
+from swerve.schema import KeyPath
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 MAX_NODES = 20_000
-
-KeyPath = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 _NULL, _BOOL, _INT, _FLOAT, _STR = (_TAG + name for name in ("null", "bool", "int", "float", "str"))

@@ -6,12 +6,16 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swerve.estimates import Estimate
+from swerve.statistics import mean_interval, paired_difference, ratio_interval, spearman
+from swerve.statistics.clusters import by_cluster
+from swerve.statistics.decomposition import GAIN_PARTS, accuracy_parts
+from swerve.statistics.intervals import rows_and_columns_interval
 from swerve.text import count
 
 MAX_CELLS = 16_000
@@ -32,13 +36,85 @@ STATISTICS: Mapping[str, Callable[..., float]] = {
     "ratio of sums": lambda parts, wholes: parts.sum() / wholes.sum(),
     "per 1,000": lambda parts, wholes: 1000 * parts.sum() / wholes.sum(),
     "paired difference of means": lambda before, after: (after - before).mean(),
+    "mean of differences": lambda before, after: (after - before).mean(),
     "rises": lambda before, after: (after > before).sum(),
     "falls": lambda before, after: (after < before).sum(),
+    "change as a share of the wrong": lambda before, *after: (
+        (np.mean(after, axis=0) - before).sum() / (1 - before).sum()
+    ),
+    "change as a share of the right": lambda before, *after: (before - np.mean(after, axis=0)).sum() / before.sum(),
     "share of the difference": lambda before, between, after: (
         (between.mean() - before.mean()) / (after.mean() - before.mean())
     ),
+    "number": len,
+    "difference of ratios": lambda part, whole, other, whole_of_other: (
+        part.sum() / whole.sum() - other.sum() / whole_of_other.sum()
+    ),
+    "rank correlation": lambda first, second: rank_correlation(first, second),
+    "columns": lambda *columns: len(columns),
+    "mean over runs": lambda *runs: np.mean(runs),
+    "mean over runs, less that of the first": lambda first, *runs: np.mean(np.array(runs) - first),
+    **{f"{part} of the gain": lambda *counts, at=at: gain_part(at, counts).mean for at, part in enumerate(GAIN_PARTS)},
 }
 """How a number comes from columns of rows: each takes them as arrays, in the order in which a figure names them."""
+
+INTERVALS: Mapping[str, tuple[str, Callable[..., Estimate | None]]] = {
+    "mean": (
+        "mean_interval, bounds 0 and 1",
+        lambda values, **how: mean_interval(values, bounds=(0.0, 1.0), **how),
+    ),
+    "ratio of sums": ("ratio_interval", lambda *columns, **how: ratio_interval(*columns, **how)),
+    "paired difference of means": (
+        "paired_difference, bounds -1 and 1",
+        lambda *ends, **how: paired_difference(*ends, bounds=(-1.0, 1.0), **how)[0],
+    ),
+    "mean of differences": (
+        "mean_interval of the differences, bounds -1 and 1",
+        lambda before, after, **how: mean_interval(after - before, bounds=(-1.0, 1.0), **how),
+    ),
+    "rank correlation": ("spearman", lambda *columns, **how: spearman(*columns, **how)),
+    "mean over runs, less that of the first": (
+        "intervals.rows_and_columns_interval of clusters.by_cluster, bounds -1 and 1",
+        lambda first, *runs, clusters, confidence: rows_and_columns_interval(
+            by_cluster(np.array(runs) - first, clusters), bounds=(-1.0, 1.0), confidence=confidence
+        ),
+    ),
+    **{
+        f"{part} of the gain": (
+            "decomposition.accuracy_parts",
+            lambda *counts, at=at, clusters, **_: gain_part(at, counts, clusters=clusters),
+        )
+        for at, part in enumerate(GAIN_PARTS)
+    },
+}
+"""Of a statistic: the function of `swerve.statistics` that makes its interval over problems, and how it is called."""
+
+
+def gain_part(at: int, counts: Sequence[Array], *, clusters: Any = None) -> Estimate:
+    """Return a part of the gain in accuracy with its 95% interval.
+
+    Args:
+        at: its place in `GAIN_PARTS`.
+        counts: of each problem the answers, of those the finished, of those the read, of those the right; those of the
+            model before, and those of the model after.
+        clusters: which problems belong together.
+    """
+    before, after = counts[:4], counts[4:]
+    parts, _ = accuracy_parts((before[0], after[0]), before[1:], after[1:], clusters=clusters)
+    return parts[at].gain or Estimate(mean=math.nan, low=math.nan, high=math.nan)
+
+
+def rank_correlation(first: Array, second: Array) -> float:
+    """Return the correlation of the ranks, of which equal values share the mean; NaN where one of the two is constant.
+
+    >>> round(rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])), 6)
+    0.5
+    """
+    ranks = [np.unique(values, return_inverse=True, return_counts=True)[1:] for values in (first, second)]
+    own, other = ((counts.cumsum() - (counts - 1) / 2)[index] for index, counts in ranks)
+    if not np.ptp(own) or not np.ptp(other):
+        return math.nan
+    return float(np.corrcoef(own, other)[0, 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +129,23 @@ class Figure:
     """Those that it is of; rows in which one of them is empty do not count."""
     write: Callable[[float], str] = count
     """How the sentence writes it."""
+    end: Literal["", "low", "high"] = ""
+    """Which end of its interval over problems this is; empty: the number itself."""
+    level: float = 0.95
+    """Of that interval."""
+
+    @property
+    def how(self) -> str:
+        """How it comes from the rows, in words.
+
+        >>> Figure(name="right", statistic="mean", columns=("after",), end="low").how
+        'low end of the 95% interval of mean of after (swerve.statistics: mean_interval, bounds 0 and 1)'
+        """
+        of = f" of {', '.join(self.columns)}" if self.columns else ""
+        if not self.end:
+            return f"{self.statistic}{of}"
+        made = f"swerve.statistics: {INTERVALS[self.statistic][0]}"
+        return f"{self.end} end of the {self.level:.0%} interval of {self.statistic}{of} ({made})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +168,8 @@ class Evidence:
     table: str
     """Files that the rows are from."""
     columns: Mapping[str, Sequence[Value]]
-    """The raw values. `rollout` numbers a rollout of the page's list and `token` a place in it: they are links."""
+    """The raw values. `rollout` numbers a rollout of the page's list and `token` a place in it: they are links. `group`
+    says which rows count as one in intervals; without it those of one `problem` do."""
     filter: str = ""
     """Which rows of these files, in words."""
     unit: str = "problem"
@@ -84,8 +178,12 @@ class Evidence:
     """Numbers of the sentence."""
     command: str = ""
     """Lines of Python that make the rows."""
+    place: str = "beside the run's folder or where it is in runs/"
+    """Where these lines are run."""
     note: str = ""
     """What the sentence has that the rows do not give, such as intervals."""
+    opens: str = ""
+    """A row opens what the page holds (`Page.held`) under this and its first cell."""
 
     @property
     def num(self) -> int:
@@ -98,12 +196,22 @@ class Evidence:
         return min(self.num, max(1, MAX_CELLS // max(1, len(self.columns))))
 
     def value(self, figure: Figure) -> float:
-        """Compute a number of the sentence from the rows; NaN where no row counts."""
+        """Compute a number of the sentence from the rows; NaN where no row counts, or a column is not there."""
         if figure.statistic == "rows":
             return float(self.num)
+        if not self.columns.keys() >= {*figure.columns}:
+            return math.nan
         table = np.array([self.columns[name] for name in figure.columns], dtype=np.float64)
-        table = table[:, ~np.isnan(table).any(axis=0)]
-        return float(STATISTICS[figure.statistic](*table)) if table.size else math.nan
+        known = ~np.isnan(table).any(axis=0)
+        table = table[:, known]
+        if not table.size:
+            return math.nan
+        if not figure.end:
+            with np.errstate(invalid="ignore", divide="ignore"):  # a share of nothing is NaN
+                return float(STATISTICS[figure.statistic](*table))
+        problems = np.array(self.columns.get("group", self.columns["problem"]))[known]
+        estimate = INTERVALS[figure.statistic][1](*table, clusters=problems, confidence=figure.level)
+        return math.nan if estimate is None else float(getattr(estimate, figure.end))
 
     @property
     def texts(self) -> Mapping[str, str]:
@@ -120,7 +228,8 @@ class Evidence:
     def packed(self) -> Mapping[str, Any]:
         """The rows as the page's scripts read them."""
         shown = {name: [_short(value) for value in column[: self.num_shown]] for name, column in self.columns.items()}
-        return {"num": self.num, "names": list(shown), "columns": list(shown.values())}
+        packed = {"num": self.num, "names": list(shown), "columns": list(shown.values())}
+        return {**packed, "opens": self.opens} if self.opens else packed
 
 
 class Sentence(str):
@@ -134,6 +243,29 @@ class Sentence(str):
         sentence = super().__new__(cls, text)
         sentence.evidence = evidence
         return sentence
+
+
+def with_interval(figure: Figure, write: Callable[[Estimate], str], known: Estimate, level: float) -> list[Figure]:
+    """Return a number and both ends of its interval, as a sentence writes the three.
+
+    >>> from swerve.text import percent_interval
+    >>> of = Figure(name="right", statistic="mean", columns=("after",))
+    >>> parts = with_interval(of, percent_interval, Estimate(mean=0.615, low=0.4, high=0.8), 0.95)
+    >>> [part.write(value) for part, value in zip(parts, (0.615, 0.4, 0.8))]
+    ['62%', '40', '80']
+    """
+
+    def low(value: float) -> str:
+        return write(replace(known, low=value)).partition(" (")[2].partition(" to ")[0]
+
+    def high(value: float) -> str:
+        return write(replace(known, high=value)).partition(" to ")[2].removesuffix(")")
+
+    return [
+        replace(figure, write=digits_of(write, known)),
+        replace(figure, name=f"{figure.name}, from", write=low, end="low", level=level),
+        replace(figure, name=f"{figure.name}, to", write=high, end="high", level=level),
+    ]
 
 
 def digits_of(write: Callable[[Estimate], str], known: Estimate) -> Callable[[float], str]:

@@ -7,23 +7,68 @@ from collections.abc import Callable
 
 from swerve.artifacts.probe_claims import NULL_NAMES, SIDES, DivergenceClaim
 from swerve.estimates import Estimate, SkewedMean
-from swerve.text import listed, number, number_interval, percent, percent_interval, points_interval
+from swerve.text import (
+    count,
+    listed,
+    number,
+    number_interval,
+    percent,
+    percent_interval,
+    points_interval,
+    sentence_case,
+)
 
-SAME = "not distinguishable from"
+SAME = "no different, as far as can be seen, from"
 FEW = 20
 """With fewer cases a page decides nothing, and has nothing bold."""
 _POWER = 1.43
 """Half the width of a 95% interval times this is a difference that eight of ten draws show: (1.96 + 0.84) / 1.96."""
 
 
-def would_show(difference: Estimate, write: Callable[[float], str]) -> str:
-    """Return what could have been seen where nothing is: the size that eight of ten draws of as many cases show.
+_NUMBERS = (
+    *("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
 
-    >>> would_show(Estimate(mean=0.01, low=-0.02, high=0.04), lambda size: f"{100 * size:.0f} points")
-    'Eight of ten such comparisons would show a difference of 4 points.'
+
+def would_show(
+    difference: Estimate, write: Callable[[float], str] = lambda size: f"{100 * size:.2g} points", *, most: float = 1.0
+) -> str:
+    """Return the end of a sentence about a difference of which nothing is to be seen: what would have been seen.
+
+    Args:
+        difference: as it was measured.
+        write: a size of it in words; by default that of a share, in points.
+        most: the largest difference that there can be.
+
+    >>> would_show(Estimate(mean=0.01, low=-0.02, high=0.04))
+    '; a true difference of 4.3 points would be seen eight times in ten'
+    >>> would_show(Estimate(mean=0.0, low=-0.9, high=0.9))
+    '; even the largest difference that there can be would not be seen eight times in ten'
     """
     size = _POWER * (difference.high - difference.low) / 2
-    return f"Eight of ten such comparisons would show a difference of {write(size)}."
+    if size > most:
+        return "; even the largest difference that there can be would not be seen eight times in ten"
+    return f"; a true difference of {write(size)} would be seen eight times in ten"
+
+
+def counted_in_words(num: int, noun: str = "") -> str:
+    """Return a number as a sentence begins with it, maybe of things: a word where it is below twenty.
+
+    >>> counted_in_words(5, "answer"), counted_in_words(1, "answer"), counted_in_words(20)
+    ('five answers', 'one answer', '20')
+    """
+    words = _NUMBERS[num] if num < len(_NUMBERS) else count(num)
+    return f"{words} {noun}{'' if num == 1 else 's'}" if noun else words
+
+
+def count_or_none(value: float) -> str:
+    """Return a count, in a sentence that would not say 0.
+
+    >>> count_or_none(0.2), count_or_none(1), count_or_none(1520)
+    ('none', '1', '1,520')
+    """
+    return "none" if round(value) == 0 else count(value)
 
 
 def is_few(num: int, difference: Estimate | None) -> bool:
@@ -33,6 +78,15 @@ def is_few(num: int, difference: Estimate | None) -> bool:
     (True, False)
     """
     return num < FEW and (difference is None or not difference.excludes(0))
+
+
+def too_few(num: int, noun: str, purpose: str) -> str:
+    """Return that so few cases say nothing, their number first.
+
+    >>> too_few(5, "answer", "say where the change lies"), too_few(1, "spike", "tell")
+    ('Five answers are too few to say where the change lies', 'One spike is too few to tell')
+    """
+    return sentence_case(f"{counted_in_words(num, noun)} {'is' if num == 1 else 'are'} too few to {purpose}")
 
 
 def answers_word(population: str) -> str:
@@ -70,8 +124,12 @@ def mean_words(value: Estimate | None) -> str:
     return number_interval(value)
 
 
-def claim_words(claim: DivergenceClaim) -> str:
+def claim_words(claim: DivergenceClaim, *, unit: str = "") -> str:
     """Return a figure about where the divergence falls, which of its nulls it is above and below, and what those are.
+
+    Args:
+        claim: the figure.
+        unit: what stands behind its number.
 
     >>> from swerve.artifacts.probe_claims import NullFigure
     >>> chance = NullFigure(null="chance", value=0.04, difference=Estimate(mean=0.86, low=0.8, high=0.9))
@@ -80,8 +138,8 @@ def claim_words(claim: DivergenceClaim) -> str:
     '90.0% (85.0 to 94.0), more than chance (4.0%)'
     """
     text, interval = (number, number_interval) if claim.figure == "auc" else (percent, percent_interval)
-    parts = [interval(claim.estimate)]
-    for side, word in SIDES.items():
+    parts = [f"{interval(claim.estimate)}{unit}"]
+    for side, word in {**SIDES, 0: SAME}.items():
         nulls = [null for null in claim.nulls if null.side == side]
         if nulls:
             parts.append(f"{word} {listed([f'{NULL_NAMES[null.null]} ({text(null.value)})' for null in nulls])}")
@@ -95,7 +153,7 @@ def compared(value: Estimate, level: float, *, above: str = "above", below: str 
 
     >>> value = Estimate(mean=0.5, low=0.4, high=0.6)
     >>> compared(value, 0.3), compared(value, 0.9, below="less than"), compared(value, 0.45)
-    ('above', 'less than', 'not distinguishable from')
+    ('above', 'less than', 'no different, as far as can be seen, from')
     """
     if not value.excludes(level):
         return SAME

@@ -40,6 +40,7 @@ class Layout:
         columns: `[columns, models, tokens]`: codes of these.
         ranks: `[models, tokens]`; 0: not measured.
         heights: the headline divergence of the final checkpoint, by tokens; NaN: not measured.
+        turned: whether the final checkpoint's likeliest token is not the reference's, by tokens.
         largest: end of the colour scale of each divergence, the same for all rollouts and checkpoints: what the share
             `TOP` of the final checkpoint's tokens is below.
         categories: names of the categories.
@@ -74,7 +75,10 @@ class Layout:
 
         # One number of each token.
         self.heights = np.full(self.starts[-1], np.nan, dtype=np.float32)
-        self.heights[self.locate(of_final)[1]] = of_final[summary.divergence]
+        own = self.locate(of_final)[1]
+        self.heights[own] = of_final[summary.divergence]
+        self.turned = np.zeros(self.starts[-1], dtype=np.bool_)
+        self.turned[own] = pc.not_equal(of_final["argmax"], of_final["argmax_ref"])
         categories = table["category"].unique().cast(pa.string())
         self.categories = ["", *categories.to_pylist()]
         self.category_of = np.zeros_like(self.ranks[0])
@@ -169,10 +173,10 @@ def where(table: pa.Table, column: str, value: str) -> pa.Table:
     return table.filter(pc.equal(table[column], value))
 
 
-def significant(value: float) -> float | None:
-    """Round to four significant digits; what is not finite becomes None.
+def significant(value: float, digits: int = 4) -> float | None:
+    """Round to so many significant digits; what is not finite becomes None.
 
-    >>> significant(0.123456), significant(float("inf"))
-    (0.1235, None)
+    >>> significant(0.123456), significant(0.123456, 5), significant(float("inf"))
+    (0.1235, 0.12346, None)
     """
-    return float(f"{value:.4g}") if math.isfinite(value) else None
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None

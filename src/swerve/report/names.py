@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -75,6 +76,21 @@ def named(names: Mapping[str, str], key: str) -> str:
     ('z-score', 'mine')
     """
     return names.get(key, key)
+
+
+_ABSOLUTE = re.compile(r"""(?<![^\s='"(\[:])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'"]+[/\\])+""")
+"""The folders of an absolute path, with what may stand before it: a page is read where they are not."""
+
+
+def without_folders(text: str) -> str:
+    r"""Return a text with absolute paths as the names of their files; relative paths and addresses stay.
+
+    >>> without_folders("3 of 9 verdicts in /home/me/data/a.jsonl differ; see runs/b and https://c.org/d/e")
+    '3 of 9 verdicts in a.jsonl differ; see runs/b and https://c.org/d/e'
+    >>> without_folders("swerve claim base=/tmp/a/base.jsonl rl=~/b/rl.jsonl --out C:\\work\\card")
+    'swerve claim base=base.jsonl rl=rl.jsonl --out card'
+    """
+    return _ABSOLUTE.sub("", text)
 
 
 def divergence_name(summary: ProbeSummary) -> str:

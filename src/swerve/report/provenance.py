@@ -57,7 +57,7 @@ def run_provenance(inputs: ReportInputs) -> Provenance:
 
     # The line has what people ask for first.
     date, seconds = recorded.get("date", "")[:10], inputs.provenance.get("seconds")
-    took = format_duration(seconds) if isinstance(seconds, int | float) and seconds else ""
+    took = f"{format_duration(seconds)} of training" if isinstance(seconds, int | float) and seconds else ""
     names = {"machine": "", "swerve version": "swerve ", "torch version": "torch ", "seed": "seed ", "command": ""}
     facts = [date, took, *(f"{name}{recorded[key]}" for key, name in names.items() if key in recorded)]
     levels = {each.confidence for each in inputs.evaluations if each.confidence}
@@ -133,7 +133,9 @@ def written_now() -> list[str]:
 
 
 def _report_command(paths: Sequence[Path]) -> str:
-    return shlex.join(["swerve", "report", *map(str, paths)]) if paths else ""
+    """Return the command that writes a page, of absolute paths with the last folder alone: a page is read elsewhere."""
+    shown = [Path(*path.parts[-2:]) if path.is_absolute() else path for path in paths]
+    return shlex.join(["swerve", "report", *map(str, shown)]) if paths else ""
 
 
 def _some(values: Iterable[object]) -> str:

@@ -15,18 +15,26 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.artifacts.probe_claims import NULL_NAMES
+from swerve.artifacts.probe_claims import NullName
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.cells import MISSING, values_of
 from swerve.report.evidence import Evidence
+from swerve.report.format import answers_word
 from swerve.report.layout import Layout
-from swerve.text import count, counted, number, percent
+from swerve.text import count, counted, number, whole_percent
 
 _MOST_PANELS = 4
 """Checkpoints, evenly chosen; beside them the first wrong steps."""
 _MOST_COLUMNS = 160
 """Cells side by side, about as many as a panel has pixels."""
 _SHADES = 15
+_OF_NULLS: Mapping[NullName, str] = {
+    "chance": "would be there by chance",
+    "entropy": "have the old model least sure there",
+    "noise": "would be there after random changes of the weights",
+    "length": "have the longest sentence there",
+}
+"""What would be at the first wrong token without training."""
 _HUE, _INK = (0xC8, 0x50, 0x18), (0x1C, 0x1A, 0x17)
 
 Align = Literal["start", "wrong", "share"]
@@ -220,12 +228,18 @@ def _figures(summary: ProbeSummary) -> list[tuple[str, str, bool]]:
         return figures
     claim = summary.claim("top", "first_wrong")
     if claim is not None:
-        figures.append((percent(claim.estimate.mean), "are darkest at the first wrong token", False))
-        figures += [(percent(null.value), NULL_NAMES[null.null], True) for null in claim.nulls]
+        figures.append((whole_percent(claim.estimate.mean), "are darkest at the first wrong token", False))
+        figures += [(whole_percent(null.value), _OF_NULLS[null.null], True) for null in claim.nulls]
     spike = summary.spike_swaps
     if spike is not None and spike.effect is not None:
-        before, after = percent(spike.reference.success), percent(spike.checkpoint.success)
-        figures.append((f"{before} \N{RIGHTWARDS ARROW} {after}", "right when that one token is replaced", False))
+        before, after = whole_percent(spike.reference.success), whole_percent(spike.checkpoint.success)
+        # Tokens are forced in right answers too, where the headline has some: not only in those of the picture.
+        kind = answers_word(summary.population)
+        of = f"of {counted(spike.num_positions, kind.removesuffix('s'))}"
+        of = {"wrong answers": "", "answers": f"{of}, right or wrong, "}.get(kind, f"{of} ")
+        said = f"{of}end right once {summary.final}'s token stands there"
+        figures.append((f"{before} \N{RIGHTWARDS ARROW} {after}", said, False))
         if spike.alternative.success is not None:
-            figures.append((percent(spike.alternative.success), "by a token of neither model", True))
+            said = f"{of}end right with a token of neither model"
+            figures.append((whole_percent(spike.alternative.success), said, True))
     return figures

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,13 +15,18 @@ from swerve.artifacts.evaluation import Evaluation, largest_k, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.model_words import model_words
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
+from swerve.artifacts.replays import TARGETS, Taught
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA, response_schema
 from swerve.artifacts.responses import Response, by_problem, read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
+    ATTRIBUTIONS_SCHEMA,
+    BIOGRAPHIES_SCHEMA,
     CROSS_SAMPLES_SCHEMA,
     INTERVENTIONS_SCHEMA,
     LATER_COLUMNS,
+    PREFIX_VALUES_SCHEMA,
+    SIGNALS_SCHEMA,
     SPIKES_SCHEMA,
     TOKENS_SCHEMA,
     TOPK_SCHEMA,
@@ -29,8 +35,8 @@ from swerve.artifacts.tables import (
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
 from swerve.statistics.hypothesis_tests import paired_difference
-from swerve.statistics.pass_at_k import pass_at_k
-from swerve.text import percent
+from swerve.statistics.pass_at_k import chance_of_turning, pass_at_k
+from swerve.text import whole_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,25 @@ class ProbeTables:
     interventions: pa.Table
     cross_samples: pa.Table | None = None
     """Only where tokens of one model were put into the text of the other."""
+    folder: Path | None = None
+    """Where they are, for those that only some sentences need."""
+
+    def read(self, name: Literal["prefix_values", "biographies", "signals", "attributions"]) -> pa.Table | None:
+        """Return a table that only some probes write; None where it is not there.
+
+        Raises:
+            ArtifactError: it is damaged.
+        """
+        path = None if self.folder is None else self.folder / f"{name}.parquet"
+        return read_table(path, _OTHERS[name]) if path is not None and path.is_file() else None
+
+
+_OTHERS = {
+    "prefix_values": PREFIX_VALUES_SCHEMA,
+    "biographies": BIOGRAPHIES_SCHEMA,
+    "signals": SIGNALS_SCHEMA,
+    "attributions": ATTRIBUTIONS_SCHEMA,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +109,8 @@ class ReportInputs:
     """The mistake that its supervised traces make, and how often; empty: none, or not known."""
     example: str = ""
     """The question of a problem."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Kind of each problem of the evaluations, by its id."""
     greedy_change: Estimate | None = None
     """Greedy accuracy of the final checkpoint minus that of the reference, over the same problems."""
     pass_change: Estimate | None = None
@@ -93,7 +120,10 @@ class ReportInputs:
     entropy_change: Estimate | None = None
     """The same of the mean entropy of a token of a greedy answer, nats."""
     paired: Mapping[str, Paired] = field(default_factory=dict)
-    """The values that these are of: `right`, `pass`, `tokens` and `entropy`; and `trace`, whether no step was wrong."""
+    """The values that these are of: `right`, `pass`, `tokens` and `entropy`; and `trace`, whether no step was wrong,
+    `samples`, the share of right samples, and `turned`, the chance that one sample is wrong and another right."""
+    taught: Mapping[str, Taught] = field(default_factory=dict)
+    """Which tokens of training moved a target, by the name of the file in `replay/` that says so."""
     problems: tuple[str, ...] = ()
     """Ids of the problems that figures about problems are of; empty: those where a swapped token does most."""
 
@@ -168,6 +198,7 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
+        taught=_read_taught(run) if with_tables else {},
         tables=_read_tables(run, summary.reference) if summary is not None and with_tables else None,
         final_completions={
             response.problem.id: response
@@ -185,7 +216,7 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
     confidence = None if last is None else last.confidence
     if first is None or last is None or confidence is None:
         return inputs
-    columns = ("question", "correct", "completion_ids", "entropy", "trace_right")
+    columns = ("question", "kind", "correct", "completion_ids", "entropy", "trace_right")
     groups = [_responses(run, evaluation, *columns) for evaluation in ((last,) if first is last else (first, last))]
 
     def pairs(value: Callable[[Sequence[Response]], float | None], *, is_greedy: bool = True) -> Paired:
@@ -213,18 +244,29 @@ def _with_changes(run: RunDirectory, inputs: ReportInputs) -> ReportInputs:
         "tokens": pairs(lambda own: len(own[0].completion_ids or ()) or None),
         "entropy": pairs(lambda own: own[0].entropy),
         "trace": pairs(lambda own: own[0].trace_right),
+        "samples": pairs(_share_right, is_greedy=False),
+        "turned": pairs(_turned, is_greedy=False),
     }
     bounds = {"right": 1.0, "pass": 1.0, "tokens": math.inf, "entropy": math.inf}
     changes = {name: paired[name].change(confidence=confidence, bound=bound) for name, bound in bounds.items()}
     return replace(
         inputs,
         example=" ".join((groups[0][0].problem.question or "").split()) if groups[0] else "",
+        kinds={answer.problem.id: answer.problem.kind for answer in groups[-1]},
         greedy_change=changes["right"],
         pass_change=changes["pass"],
         length_change=changes["tokens"],
         entropy_change=changes["entropy"],
         paired=paired,
     )
+
+
+def _share_right(own: Sequence[Response]) -> float | None:
+    return sum(bool(answer.correct) for answer in own) / len(own) if own else None
+
+
+def _turned(own: Sequence[Response]) -> float | None:
+    return chance_of_turning(len(own), sum(bool(answer.correct) for answer in own))
 
 
 def task_words(config_text: str) -> str:
@@ -253,7 +295,7 @@ def planted_words(config_text: str) -> str:
     kind = TASKS.get(str(task.get("kind")))
     if kind is None or not kind.config.planted:
         return ""
-    return f"in {percent(float(rate))} of the places where it can be made, {kind.config.planted}"
+    return f"{kind.config.planted}, in {whole_percent(float(rate))} of the cases"
 
 
 def missing_inputs(run: RunDirectory) -> list[str]:
@@ -282,6 +324,17 @@ def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], su
             )
 
 
+def _read_taught(run: RunDirectory) -> Mapping[str, Taught]:
+    """Return who taught what, of each time that it was asked.
+
+    Raises:
+        ArtifactError: a file is damaged.
+    """
+    paths = (path for target in TARGETS for path in sorted(run.path.glob(f"replay/*-{target}.json")))
+    remedy = f"run swerve replay {run.quoted} --taught again, or delete the file"
+    return {path.stem: Taught.read(path, remedy=remedy) for path in paths}
+
+
 def _read_tables(run: RunDirectory, reference: str) -> ProbeTables:
     """Return the tables that were written with the summary.
 
@@ -297,7 +350,8 @@ def _read_tables(run: RunDirectory, reference: str) -> ProbeTables:
     }
     paths = {name: run.probe_path / f"{name}.parquet" for name in schemas}
     try:
-        tables = ProbeTables(**{name: read_table(paths[name], schema) for name, schema in schemas.items()})
+        read = {name: read_table(paths[name], schema) for name, schema in schemas.items()}
+        tables = ProbeTables(**read, folder=run.probe_path)
         crossed = run.probe_path / "cross_samples.parquet"
         if crossed.is_file():
             tables = replace(tables, cross_samples=read_table(crossed, CROSS_SAMPLES_SCHEMA))

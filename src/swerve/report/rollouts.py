@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import Response
+from swerve.report.cause_evidence import swap_evidence
 from swerve.report.cells import HIGHEST, LOWEST, MISSING, differences, planes
 from swerve.report.evidence import Evidence, Figure
 from swerve.report.format import joined_digits
@@ -35,9 +36,9 @@ from swerve.report.layout import (
 from swerve.report.names import population_title
 from swerve.report.raster import Raster, draw_raster
 from swerve.report.read import ProbeTables, ReportInputs
-from swerve.report.run_evidence import swap_evidence
 from swerve.report.token_evidence import top_evidence
-from swerve.text import counted, percent
+from swerve.text import counted, whole_percent
+from swerve.types import Problem
 
 MAX_CELLS = 1_000_000
 """Most tokens x checkpoints inside a page (7 to 12 bytes each); the first rollout is always there."""
@@ -71,7 +72,8 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
     if summary is None or tables is None or tables.tokens.num_rows == 0:
         return None
     # The first rollouts are in the page, as many as it may hold.
-    rollouts = Rollouts(summary, tables, inputs.final_completions)
+    finals = inputs.final_completions or _finals(summary, tables)
+    rollouts = Rollouts(summary, tables, finals)
     layout = rollouts.layout
     num_cells = layout.starts[1:] * (len(layout.models) - 1)
     num_held = max(1, int(np.count_nonzero(num_cells <= MAX_CELLS)))
@@ -85,7 +87,7 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
         }
         for name, source in rollouts.populations.items()
     ]
-    hero, why = _hero(listed, inputs.final_completions, populations[0]["title"], summary)
+    hero, at, why = _hero(rollouts, listed, finals, populations[0]["title"])
     axis = _axis(inputs, layout.models[1:])
     raster = draw_raster(layout, listed, {each["label"]: each["name"] for each in axis})
     if raster is not None and raster.figures:
@@ -103,6 +105,7 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
         "categories": layout.categories,
         "populations": populations,
         "hero": hero,
+        "heroToken": at,
         "why": why,
         "rollouts": listed,
         "raster": raster and raster.places,
@@ -111,18 +114,35 @@ def rollout_payload(inputs: ReportInputs) -> Payload | None:
     return Payload(index=index, blobs=blobs, encode=rollouts.encode, raster=raster)
 
 
+def _finals(summary: ProbeSummary, tables: ProbeTables) -> dict[str, Response]:
+    """Return by problem the first of the final checkpoint's own responses that were probed.
+
+    Without greedy completions of an evaluation, as for samples from files, these are what it is known to write.
+    """
+    finals: dict[str, Response] = {}
+    for row in where(tables.sequences, "label", summary.final).to_pylist():
+        problem = Problem(id=row["problem_id"], family="", question=row["question"], answer=row["gold"] or "")
+        said = {name: row[name] for name in ("label", "text", "extracted", "correct")}
+        finals.setdefault(problem.id, Response(problem=problem, **said))
+    return finals
+
+
 def _behind(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Evidence]:
     """Yield the rows of the figures below the picture."""
     claim, swaps = summary.claim("top", "first_wrong"), summary.spike_swaps
     if claim is not None:
         columns = {"here": "divergence on it", "by chance": "chance on it", "by entropy": "entropy on it"}
-        means = (Figure(name=name, statistic="mean", columns=(of,), write=percent) for name, of in columns.items())
+        means = (
+            Figure(name=name, statistic="mean", columns=(of,), write=whole_percent) for name, of in columns.items()
+        )
         yield from filter(None, [top_evidence(inputs, claim, *means)])
     if swaps is not None:
         arms = (swaps.reference, swaps.checkpoint, swaps.alternative)
         names = zip(("own token", f"token of {summary.final}", "other token"), arms, strict=True)
         known = (name for name, arm in names if arm.success is not None)
-        means = (Figure(name=f"right after the {of}", statistic="mean", columns=(of,), write=percent) for of in known)
+        means = (
+            Figure(name=f"right after the {of}", statistic="mean", columns=(of,), write=whole_percent) for of in known
+        )
         yield from filter(None, [swap_evidence(inputs, *means)])
 
 
@@ -136,9 +156,10 @@ def _axis(inputs: ReportInputs, labels: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _hero(
-    listed: Sequence[Mapping[str, Any]], finals: Mapping[str, Response], title: str, summary: ProbeSummary
-) -> tuple[int, str]:
-    """Return which rollout of the first population stands first on the page, and a sentence that says why."""
+    rollouts: Rollouts, listed: Sequence[Mapping[str, Any]], finals: Mapping[str, Response], title: str
+) -> tuple[int, int | None, str]:
+    """Return which rollout of the first population stands first on the page, its token, and why, with its shades."""
+    summary = rollouts.layout.summary
     first = [entry for entry in listed if entry["population"] == 0]
     solved = {problem for problem, final in finals.items() if final.correct}
     traits = [title]
@@ -158,16 +179,39 @@ def _hero(
 
     hero = min(first, key=rank)
     why = f"this has the token at which {summary.final} differs most from {summary.reference}."
+    at = hero["position"]
+    turned = {listed.index(entry): rollouts.turned(listed.index(entry)) for entry in first}
     if rank(hero)[0] < 0:
         tried = [entry for entry in first if entry["effect"]]
         if len(tried) < len(first):
             first = tried
             traits.append("a token of it was replaced")
         why = (
-            f"this is the one that {summary.final}'s token at the spike improves most, and among equals the one with "
-            "the largest divergence."
+            f"this is the one that {summary.final}'s token at the spike improves most; of equals, it has the largest "
+            f"divergence.{_over_all(summary)}"
         )
-    return listed.index(hero), f"Of {counted(len(first), 'rollout')} ({', '.join(traits)}), {why}"
+    elif any(turned.values()):
+        # Where no token was forced, one that another would be written for says most.
+        number, (_, at) = max(((number, best) for number, best in turned.items() if best), key=lambda each: each[1])
+        hero = listed[number]
+        why = (
+            f"this has the token at which {summary.final} differs most among those for which it would write another "
+            f"than {summary.reference}."
+        )
+    shade = (
+        f"The shade of a token is how far {summary.final} moved its prediction from that of {summary.reference}, given "
+        "the same text before it."
+    )
+    number = listed.index(hero)
+    return number, at, f"Rollout {number}: of {counted(len(first), 'rollout')} ({', '.join(traits)}), {why} {shade}"
+
+
+def _over_all(summary: ProbeSummary) -> str:
+    """Return what the swap does over all spikes: the one that it improves most is no example of them."""
+    if (spike := summary.spike_swaps) is None or spike.reference.success is None or spike.checkpoint.success is None:
+        return ""
+    before, after = whole_percent(spike.reference.success), whole_percent(spike.checkpoint.success)
+    return f" Over all {counted(spike.num_positions, 'spike')} right answers go from {before} to {after}."
 
 
 def rank(entry: Mapping[str, Any]) -> tuple[float, float]:
@@ -223,16 +267,24 @@ class Rollouts:
             "gold": joined(row["gold"]),
             "answer": joined(row["extracted"]),
             "final_answer": final and joined(final.extracted),
+            "final_correct": final and final.correct,
             "correct": row["correct"],
             "source": row["label"],
             "length": len(heights),
             "sampled": len(heights) - len(not_sampled(row)),
             "position": position,
-            "peak": None if position is None else significant(heights[position]),
+            "peak": None if position is None else significant(heights[position], 7),  # all that single precision has
             "effect": [own[0], *changed] if own and changed else None,
             "spark": self._spark(heights),
             "wrong": row["first_wrong"],
         }
+
+    def turned(self, number: int) -> tuple[float, int] | None:
+        """Return the largest divergence where the likeliest tokens of the two models differ, and its position."""
+        own = self.layout.tokens(number)
+        heights = np.where(self.layout.turned[own], self.layout.heights[own], -np.inf)
+        at = int(np.argmax(heights)) if len(heights) else 0
+        return (float(heights[at]), at) if len(heights) and np.isfinite(heights[at]) else None
 
     def token(self, number: int, position: int) -> str:
         """Return a token's text; one without a text as the vocabulary writes it."""

@@ -193,6 +193,8 @@ class Curves:
     x_title: str = "RL step"
     columns: tuple[str, ...] = ()
     """Which columns are drawn; all by default."""
+    is_order: bool = False
+    """Whether places are no more than an order: names of rows stand along the axis."""
     is_log: bool = False
     """Whether places above 0 lie on a logarithmic axis."""
     levels: Mapping[str, Estimate] = field(default_factory=dict)

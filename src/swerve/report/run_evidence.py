@@ -1,4 +1,4 @@
-"""The rows that sentences about a run were made of, a case each: problems, forced tokens, tokens of another model."""
+"""The rows that sentences about a run were made of, a problem each, and the lines of Python that read its tables."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-import pyarrow.compute as pc
-
-from swerve.artifacts.probe_causes import CrossSamplingDirection, CrossSamplingPoint, CrossSamplingSelector
 from swerve.report.evidence import Evidence, Figure, Value
 from swerve.report.read import ReportInputs
 
@@ -16,7 +13,9 @@ Column = Sequence[Value]
 
 
 def paired_evidence(
-    inputs: ReportInputs, name: Literal["right", "pass", "tokens", "entropy", "trace"], *figures: Figure
+    inputs: ReportInputs,
+    name: Literal["right", "pass", "tokens", "entropy", "trace", "samples", "turned"],
+    *figures: Figure,
 ) -> Evidence | None:
     """Return a value of the answers to each problem, before and after, in columns called as the checkpoints are."""
     own, first, last = inputs.paired.get(name), inputs.reference, inputs.final
@@ -58,106 +57,73 @@ def manner_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
     )
 
 
-def swap_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
-    """Return of each top spike how often the reference ends right after each of the tokens that were forced there."""
-    summary, tables = inputs.summary, inputs.tables
-    if summary is None or tables is None:
-        return None
-    wanted = pc.and_(
-        pc.equal(tables.interventions["selection"], "spike"), pc.equal(tables.interventions["policy"], "reference")
-    )
-    table = tables.interventions.filter(wanted)
-    # Drawing until the data are clear favours clear data: the first look counts, whose number is fixed.
-    spots: dict[tuple[int, int], dict[str, float]] = {}
-    chosen: dict[tuple[int, int], dict[str, int]] = {}
-    for row in table.to_pylist():
-        num, right = row["first_continuations"], row["first_successes"]
-        if not num:
-            num, right = row["num_continuations"], row["num_successes"]
-        spots.setdefault((row["sequence_id"], row["position"]), {})[str(row["arm"])] = right / num
-        chosen.setdefault((row["sequence_id"], row["position"]), {})[str(row["arm"])] = row["token_id"]
-    differ = {spot: ids.get("reference") != ids.get("checkpoint") for spot, ids in chosen.items()}
-    problems = tables.sequences["problem_id"].to_pylist()
-    arms = {"own token": "reference", f"token of {summary.final}": "checkpoint", "other token": "alternative"}
-    return Evidence(
-        id="swaps",
-        table="probe/interventions.parquet",
-        filter=f"tokens forced at the top spike of a rollout, continued by {summary.reference}",
-        unit="spike",
-        columns={
-            "problem": [problems[number] for number, _ in spots],
-            "rollout": [number for number, _ in spots],
-            "token": [position for _, position in spots],
-            **{name: [spot.get(arm) for spot in spots.values()] for name, arm in arms.items()},
-            **{
-                f"{name} where it differs": [
-                    own.get(arms[name]) if differ[spot] else None for spot, own in spots.items()
-                ]
-                for name in (f"token of {summary.final}", "other token")
-            },
-        },
+def selection_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
+    """Return of each problem whether its greedy answer is right before and after, and what another draw would say."""
+    right, samples, turned = (paired_evidence(inputs, name) for name in _DRAWN)
+    first, last, summary = inputs.reference, inputs.final, inputs.summary
+    if right is None or first is None or last is None or summary is None or first is last:
+        return right and replace(right, id="selection")
+    ends = first.checkpoint, last.checkpoint
+    before, after = (right.columns[name] for name in ends)
+    columns = dict(right.columns)
+    if samples is not None and samples.columns["problem"] == right.columns["problem"]:
+        chosen = [not one and bool(two) for one, two in zip(before, after, strict=True)]
+        drawn = zip(*(samples.columns[name] for name in ends), strict=True)
+        again = [(1 - _number(wrong)) * _number(now) for wrong, now in drawn]
+        columns["selected again"] = [value if own else None for own, value in zip(chosen, again, strict=True)]
+    if turned is not None and turned.columns["problem"] == right.columns["problem"]:
+        columns[f"turned by {first.checkpoint} itself"] = turned.columns[first.checkpoint]
+    return replace(
+        right,
+        id="selection",
+        columns=columns,
         figures=figures,
-        command=f"{IMPORTS}\nforced = {frame_line(inputs, 'probe/interventions.parquet')}\n"
-        "forced = forced.query(\"selection == 'spike' and policy == 'reference'\")\n"
-        "forced['right'] = forced.first_successes / forced.first_continuations\n"
-        "rows = forced.pivot_table(index=['sequence_id', 'position'], columns='arm', values='right', observed=True)\n"
-        f"rows = rows.rename(columns={ {arm: name for name, arm in arms.items()} })",
-        note="A number is the share of right continuations; brackets are intervals over problems.",
+        note="Selected again: the share of pairs of samples by which a problem would be selected; turned by itself: "
+        "the chance that one sample of the old model is wrong and another right. Brackets are intervals over problems.",
     )
 
 
-def dose_evidence(
-    inputs: ReportInputs,
-    entry: CrossSamplingDirection,
-    dose: tuple[CrossSamplingSelector, CrossSamplingPoint],
-    *figures: Figure,
-) -> Evidence | None:
-    """Return of each problem how often one model is right alone, with some tokens of the other, and the other alone."""
-    table = None if inputs.tables is None else inputs.tables.cross_samples
-    if table is None:
+_DRAWN: tuple[Literal["right"], Literal["samples"], Literal["turned"]] = ("right", "samples", "turned")
+
+
+def kinds_evidence(inputs: ReportInputs, kinds: Sequence[str], *figures: Figure) -> Evidence | None:
+    """Return of each problem its kind and whether its greedy answer is right, before and after.
+
+    Some kinds have columns of their own, as `kind_column` calls them, in which problems of others are empty.
+    """
+    right = paired_evidence(inputs, "right")
+    if right is None:
         return None
-    selector, point = dose
-    of: dict[str, dict[str, list[float]]] = {}
-    table = table.filter(pc.equal(table["direction"], entry.direction))
-    keys = zip(*(table[name].to_pylist() for name in ("problem_id", "selector", "share", "correct")), strict=True)
-    sizes = zip(*(pc.list_value_length(table[name]).to_pylist() for name in ("swapped", "completion_ids")), strict=True)
-    for (problem, chosen, share, is_right), (swapped, length) in zip(keys, sizes, strict=True):
-        if share in (0.0, 1.0):
-            name = "alone" if share == 0 else "other alone"
-        elif abs(share - point.budget) < 1e-6 and chosen in (selector.selector, "random"):
-            name = "random" if chosen == "random" else "chosen"
-        else:
-            continue
-        cells = of.setdefault(problem, {})
-        cells.setdefault(name, []).append(float(is_right))
-        if name == "chosen":
-            cells.setdefault("tokens taken", []).append(swapped)
-            cells.setdefault("tokens", []).append(length)
+    known = [inputs.kinds.get(str(problem), "") for problem in right.columns["problem"]]
+    ends = [name for name in right.columns if name not in ("problem", "rollout")]
+    own = {
+        kind_column(name, kind): [
+            value if kind == each else None for value, each in zip(right.columns[name], known, strict=True)
+        ]
+        for kind in kinds
+        for name in ends
+    }
+    return replace(right, id="greedy-kinds", columns={**right.columns, "kind": known, **own}, figures=figures)
 
-    def mean(values: Sequence[float] | None) -> Value:
-        return None if not values else sum(values) / len(values)
 
-    names = {"alone": "alone", "chosen": "with chosen tokens", "random": "with random tokens", "other alone": "other"}
-    return Evidence(
-        id=f"doses-{entry.direction}",
-        table="probe/cross_samples.parquet",
-        filter=f"direction {entry.direction}, share {point.budget:g}, selector {selector.selector} or random, and both "
-        "models alone",
-        columns={
-            "problem": [*of],
-            **{shown: [mean(cells.get(name)) for cells in of.values()] for name, shown in names.items()},
-            **{name: [sum(cells.get(name, ())) for cells in of.values()] for name in ("tokens taken", "tokens")},
-        },
-        figures=figures,
-        command=f"{IMPORTS}\ncrossed = {frame_line(inputs, 'probe/cross_samples.parquet')}\n"
-        f"crossed = crossed[crossed.direction == {entry.direction!r}]\n"
-        "def right(crossed): return crossed.groupby('problem_id').correct.mean()\n"
-        f"at = crossed[(crossed['share'] - {point.budget:g}).abs() < 1e-6]\n"
-        "rows = pd.DataFrame({'alone': right(crossed[crossed['share'] == 0]), 'with chosen tokens': "
-        f"right(at[at.selector == {selector.selector!r}]), 'with random tokens': right(at[at.selector == 'random']), "
-        "'other': right(crossed[crossed['share'] == 1])})",
-        note="A number is the share of a problem's samples that are right; brackets are intervals over problems.",
-    )
+def kind_column(label: str, kind: str) -> str:
+    """Return what the column of a kind's answers at a checkpoint is called."""
+    return f"{label}, {kind}"
+
+
+def planted_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
+    """Return of each problem whether its greedy answer is right, and has a wrong step, before and after."""
+    right, trace = paired_evidence(inputs, "right"), paired_evidence(inputs, "trace")
+    if right is None or trace is None or right.columns["problem"] != trace.columns["problem"]:
+        return right and replace(right, figures=figures)
+    ends = [name for name in trace.columns if name not in ("problem", "rollout")]
+    steps = {f"a wrong step at {name}": [1 - _number(value) for value in trace.columns[name]] for name in ends}
+    return replace(right, id="greedy-steps", columns={**right.columns, **steps}, figures=figures)
+
+
+def _number(value: Value) -> float:
+    assert isinstance(value, float | int)
+    return value
 
 
 IMPORTS = "import pandas as pd, swerve"
@@ -166,6 +132,12 @@ IMPORTS = "import pandas as pd, swerve"
 def frame_line(inputs: ReportInputs, name: str) -> str:
     """Return the line of Python that reads a table of the run."""
     return f"pd.read_parquet(swerve.Run({inputs.run_name!r}).path / {name!r})"
+
+
+def frame_lines(inputs: ReportInputs, **tables: str) -> str:
+    """Return the lines of Python that read tables of the run, each under its name."""
+    lines = (f"{name} = {frame_line(inputs, table)}\n" for name, table in tables.items())
+    return f"{IMPORTS}\n{''.join(lines)}"
 
 
 def _rollouts(inputs: ReportInputs, problems: Sequence[str]) -> Mapping[str, Column]:

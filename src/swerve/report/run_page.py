@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from swerve.artifacts.files import write_text
 from swerve.artifacts.run import RunDirectory
 from swerve.config.recipe import ReportConfig
+from swerve.report.evidence import Sentence
 from swerve.report.figures import needed
-from swerve.report.page import Fold, Page, Texts, render
+from swerve.report.page import Fold, Page, Texts, Verdict, render
 from swerve.report.provenance import run_provenance
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.rollouts import rollout_payload
 from swerve.report.rows import TEXT, Rows
-from swerve.report.story import lead, notes, sentence, verdicts
+from swerve.report.story import notes, sentence, story, verdicts
+from swerve.report.summary_evidence import held_evidence
 from swerve.report.terms import TERMS, WORDS
 from swerve.report.topics import topics
+from swerve.report.verdicts.matter import matter
 
 
 def write_page(run: RunDirectory, *, options: ReportConfig) -> Path:
@@ -44,16 +48,37 @@ def run_page(inputs: ReportInputs, *, options: ReportConfig) -> Page:
         title=options.title or inputs.run_name,
         date=facts.date,
         sentence=sentence(inputs),
-        lead=lead(inputs),
-        heading="What one training run shows" if inputs.metrics else "What the run shows",
-        verdicts=tuple(verdicts(inputs)),
-        caution=" ".join(("Brackets are intervals; grey is what a figure is read against.", *notes(inputs))),
+        lead=matter(inputs) or "",
+        story=story(inputs),
+        heading="What one training run shows" if inputs.metrics else "What the comparison shows",
+        verdicts=_shown(tuple(verdicts(inputs))),
+        caution=Sentence(
+            " ".join(("Brackets are intervals; grey is what a figure is compared with.", *notes(inputs))),
+            held_evidence(inputs),
+        ),
         rollouts=rollout_payload(inputs),
         folds=(*_folds(inputs), recorded),
         terms=TERMS,
         words=WORDS,
         provenance=facts.line,
     )
+
+
+_LIMITS = ("chance", "spikes-counted")
+"""Verdicts on how figures of the page are to be taken, which stand in the fold of “How sure?”."""
+
+
+def _shown(found: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Return the verdicts that are seen at first sight, with the others in the fold of the one that they limit."""
+    limits = [each for each in found if each.id in _LIMITS]
+    if not limits or not any(each.id == "sure" for each in found):
+        return tuple(found)
+    sentences = (Sentence(f"{each.title} {each.text}".replace("`", ""), each.evidence) for each in limits)
+    fold = Fold(
+        id="intervals-and-spikes", title="What intervals and counts of spikes are worth", sentences=(*sentences,)
+    )
+    kept = (each for each in found if each not in limits)
+    return tuple(replace(each, fold=fold) if each.id == "sure" else each for each in kept)
 
 
 def all_findings(inputs: ReportInputs) -> Mapping[str, tuple[str, ...]]:
@@ -71,7 +96,7 @@ def _folds(inputs: ReportInputs) -> Iterator[Fold]:
         ids = {rows.id for rows in parts}
         # What another task would have is no lack of this run.
         lacking = [
-            f"Not measured (it needs {needed(spec, inputs)}): {spec.shows}"
+            Sentence(f"Not measured (it needs {needed(spec, inputs)}): {spec.shows}", held_evidence(inputs))
             for name, spec in topic.figures.items()
             if spec.draw is None and name not in ids and "of a task" not in spec.needs
         ]
@@ -81,5 +106,5 @@ def _folds(inputs: ReportInputs) -> Iterator[Fold]:
                 title=topic.title,
                 note=topic.note,
                 sentences=(*(text for name in topic.sentences for text in findings.get(name, ())), *lacking),
-                parts=parts,
+                parts=(*parts, *(topic.texts(inputs) if topic.texts else ())),
             )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 from swerve.artifacts.comparison import MEASURES, Comparison, Difference, ModelScores, decoding_name
+from swerve.artifacts.excerpts import AskedProblem, asked_problems, held_said, outcome_of
 from swerve.artifacts.files import write_text
 from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import Samples, StoredSamples
@@ -33,10 +34,10 @@ from swerve.report.rows import (
     measure_unit,
     value_as,
 )
+from swerve.report.terms import CARD_WORDS, SAMPLES_TERMS
 from swerve.text import counted, listed, p_words, quoted, sentence_case
 
-_MAX_QUESTION = 120
-"""Characters of a question."""
+_MAX_QUESTION = 120  # characters
 
 
 def write_samples_page(path: Path, comparison: Comparison, files: Sequence[Samples], *, options: ReportConfig) -> Path:
@@ -59,14 +60,19 @@ def samples_page(comparison: Comparison, files: Sequence[Samples], *, options: R
     """
     headlines = tuple(comparison.headlines().values())
     values, facts = _problem_values(comparison, files), samples_provenance(comparison.confidence, files)
+    held = _held(files, values)
     return Page(
+        kind="samples",
         title=options.title or f"Samples of {', '.join(row.model for row in headlines)}",
         sentence=Sentence(_sentence(comparison, headlines), _accuracy_evidence(comparison, headlines, files, values)),
-        lead=_lead(files),
+        lead=f"{_lead(files)} {_held_said(held, headlines)}".strip(),
         heading="What the samples show",
         verdicts=tuple(_verdicts(comparison, headlines, files, values)),
-        caution=" ".join(comparison_notes(comparison)[1:]),
+        caution=" ".join([*comparison_notes(comparison)[1:], _OF_THESE]),
         folds=measured_folds(*_folds(comparison, files)),
+        terms=SAMPLES_TERMS,
+        words=CARD_WORDS,
+        held=held,
         date=facts.date,
         provenance=facts.line,
     )
@@ -132,7 +138,8 @@ def _compared(known: Sequence[ModelScores], row: ModelScores, way: str) -> str:
         said = f"`{row.model}` is right {'more' if side > 0 else 'less'} often than `{base.model}`"
         return f"{_bold(said, difference.num_problems)}: {after} against {before}{way}, {change}."
     could = _POWER * (difference.estimate.high - difference.estimate.low) / 2
-    seen = f" About {100 * could:.0f} points would be seen in 80% of such comparisons." if could < 1 else ""
+    size = f"{100 * could:.0f} points"
+    seen = f" A true difference of about {size} would be seen in 80 of 100 such comparisons." if could < 1 else ""
     rates = f"`{row.model}` is right in {after} and `{base.model}` in {before}{way}"
     return f"no difference in accuracy is to be seen: {rates}, {change}.{seen}"
 
@@ -194,6 +201,44 @@ def _problem_values(comparison: Comparison, files: Sequence[Samples]) -> Values:
     return values
 
 
+def _held(files: Sequence[Samples], values: Values) -> dict[str, AskedProblem]:
+    """Return what was written to the problems on which the models differ most, as rows open it."""
+    rates = {model: own["accuracy"] for model, own in values.items() if "accuracy" in own}
+    wanted = {*_by_spread(rates)[:_MAX_HELD]}
+    sides: dict[str, dict[str, list[Response]]] = {}
+    for file in files:
+        label = file.info.model.label
+        if label not in rates or label in sides:
+            continue
+        sides[label] = {}
+        for response in file.samples:
+            if response.problem.id in wanted:
+                sides[label].setdefault(response.problem.id, []).append(response)
+    return {f"{_OPENS}{each.problem}": each for each in asked_problems(sides)}
+
+
+def _held_said(held: Collection[str], headlines: Sequence[ModelScores]) -> str:
+    said = held_said(len(held), max(row.num_problems for row in headlines))
+    return said and f"In the rows behind a sentence {said[0].lower()}{said[1:]}"
+
+
+def _by_spread(of_models: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the problems of a measure, those first on which the models differ most."""
+
+    def spread(problem: str) -> float:
+        known = [own[problem] for own in of_models.values() if problem in own]
+        return max(known) - min(known)
+
+    names = dict.fromkeys(problem for own in of_models.values() for problem in own)
+    return sorted(names, key=spread, reverse=True)
+
+
+_OF_THESE = "The intervals say what other problems of this kind would give, not what another training run would."
+_MAX_HELD = 200
+"""Problems whose answers are read again, of which the page holds what it can."""
+_OPENS = "problem "
+
+
 def _evidence(
     name: str, models: Sequence[str], files: Sequence[Samples], values: Values, figures: Sequence[Figure]
 ) -> Evidence | None:
@@ -201,7 +246,7 @@ def _evidence(
     of_models = {model: values[model][name] for model in models if name in values.get(model, {})}
     if not of_models:
         return None
-    problems = [*dict.fromkeys(problem for own in of_models.values() for problem in own)]
+    problems = _by_spread(of_models)
     paths = {file.info.model.label: str(file.path) for file in files if isinstance(file, StoredSamples)}
     read = ", ".join(
         f"{model!r}: pd.read_parquet({paths[model]!r}).groupby('problem_id').correct.mean()"
@@ -218,7 +263,9 @@ def _evidence(
         },
         figures=tuple(figure for figure in figures if {*figure.columns} <= of_models.keys()),
         command=f"import pandas as pd\nrows = pd.DataFrame({{{read}}})" if read and name == "accuracy" else "",
+        place="where these files lie as they were given",
         note="Brackets are intervals over problems.",
+        opens=_OPENS,
     )
 
 
@@ -273,7 +320,8 @@ def _verdicts(
 def _otherwise(comparison: Comparison, row: ModelScores, files: Sequence[Samples], values: Values) -> Verdict:
     """Return in which other measures a model is shown to differ from the baseline, or that it was not tested."""
     shown = _shown(comparison, row)
-    num = sum(name != "accuracy" and each.num_problems > 1 for name, each in row.differences.items())
+    tested = [name for name, each in row.differences.items() if name != "accuracy" and each.num_problems > 1]
+    num = len(tested)
     base = comparison.headlines()[comparison.baseline]
     pair = f"`{row.model}` against `{base.model}`"
     if not num:
@@ -290,9 +338,37 @@ def _otherwise(comparison: Comparison, row: ModelScores, files: Sequence[Samples
         figures = [
             Figure(name=model, statistic="mean", columns=(model,), write=write) for model in (row.model, base.model)
         ]
+        by, columns = partial(change_as, MEASURES[name], each.estimate), (base.model, row.model)
+        figures.append(Figure(name="difference", statistic="paired difference of means", columns=columns, write=by))
         evidence = _evidence(name, (base.model, row.model), files, values, figures)
         lines.append((Sentence(text, evidence), p_words(each.p_adjusted)))
-    return Verdict(title=title, lines=tuple(lines))
+    text = "" if shown else "Differences may still be there: each stands with its interval under Details."
+    return Verdict(title=title, text=text, evidence=_tested_evidence(row, tested, shown), lines=tuple(lines))
+
+
+def _tested_evidence(row: ModelScores, tested: Sequence[str], shown: Collection[str]) -> Evidence:
+    """Return the differences of a model in other measures, and which of them are shown."""
+    each = [row.differences[name] for name in tested]
+    figures = [Figure(name="measures", statistic="rows")]
+    if shown:
+        figures.append(Figure(name="shown", statistic="sum", columns=("shown",)))
+    return Evidence(
+        id=f"measures-{row.model}",
+        table="the comparison of these files",
+        filter="differences in other measures than accuracy",
+        unit="measure",
+        columns={
+            "measure": [MEASURES[name].title for name in tested],
+            "difference": [one.estimate.mean for one in each],
+            "low": [one.estimate.low for one in each],
+            "high": [one.estimate.high for one in each],
+            "p, adjusted": [one.p_adjusted for one in each],
+            "problems": [one.num_problems for one in each],
+            "shown": [int(name in shown) for name in tested],
+        },
+        figures=tuple(figures),
+        note="Shown is what has an adjusted p of 5% or less and an interval without 0.",
+    )
 
 
 def _too_few(row: ModelScores, base: ModelScores) -> str:
@@ -367,10 +443,7 @@ def _examples(files: Sequence[Samples]) -> Iterator[tuple[str, str]]:
     """Yield of each model the first sample that is right, the first that is wrong, and so on."""
     seen = set()
     for sample in (sample for file in files for sample in file.samples):
-        is_known = sample.verdict is not None and sample.status not in ("timeout", "error")
-        outcome = ("right" if sample.verdict else "wrong") if is_known else "not graded"
-        outcome = "no answer found" if sample.answered is False else outcome
-        outcome += ", cut off" if sample.finish_reason == "length" else ""
+        outcome = outcome_of(sample)
         if (sample.label, outcome) not in seen:
             seen.add((sample.label, outcome))
             start = f"{sample.label}, {decoding_name(sample.temperature)}, {outcome}"

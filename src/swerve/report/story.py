@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate, SkewedMean
 from swerve.report.evidence import Figure, Sentence
-from swerve.report.format import FEW, answers_word, joined_digits
-from swerve.report.names import divergence_name, population_title
+from swerve.report.format import FEW, answers_word, counted_in_words, joined_digits
+from swerve.report.names import divergence_name
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
-from swerve.report.run_evidence import paired_evidence
+from swerve.report.run_evidence import planted_evidence
+from swerve.report.summary_evidence import held_evidence, response_evidence
 from swerve.report.token_evidence import divergence_evidence
-from swerve.report.topics.outcome import Accuracies, accuracies
+from swerve.report.topics.outcome import Accuracies, accuracies, accuracy_evidence
 from swerve.report.topics.training_curves import training_ends
 from swerve.report.verdicts.accuracy import accuracy
 from swerve.report.verdicts.cause import cause
 from swerve.report.verdicts.dose import dose
 from swerve.report.verdicts.manner import manner
 from swerve.report.verdicts.place import place
-from swerve.report.verdicts.sure import sure
+from swerve.report.verdicts.sure import counting, sure
 from swerve.text import count, counted, number, percent, sentence_case, whole_percent
 
 _STAGES = {"rl": "reinforcement learning", "sft": "supervised fine-tuning", "dpo": "preference optimisation (DPO)"}
@@ -35,13 +37,16 @@ def sentence(inputs: ReportInputs) -> str:
     if measured is not None:
         return _accuracy_sentence(inputs, measured)
     if summary is None or (mean := summary.final_divergence) is None:
-        return f"{counted(len(inputs.metrics), 'step')} of training{_task(inputs)}; **nothing is evaluated yet**."
+        said = f"{counted(len(inputs.metrics), 'step')} of training{_task(inputs)}; **nothing is evaluated yet**."
+        return Sentence(said, held_evidence(inputs))
     return _divergence_sentence(inputs, summary, mean)
 
 
 def _task(inputs: ReportInputs) -> str:
-    """Return the task, and a problem of it that is short."""
+    """Return the task, and a problem of it that is short where the page shows none."""
     task = f" at {inputs.task}" if inputs.task else ""
+    if inputs.tables is not None:
+        return task
     question = joined_digits(inputs.example, inputs.example)
     return f"{task}, such as `{question}`" if question and len(question) <= _SHORT else task
 
@@ -56,7 +61,7 @@ def _accuracy_sentence(inputs: ReportInputs, measured: Accuracies) -> str:
     figures = [
         Figure(name=f"right at {label}", statistic="mean", columns=(label,), write=whole_percent) for label in labels
     ]
-    evidence = paired_evidence(inputs, "right", *figures) if measured.how == "greedily" else None
+    evidence = accuracy_evidence(inputs, measured, *figures)
     if measured.first is None:
         return Sentence(f"`{after}` is {_bold(f'right in {last}', measured.num)}, {how} {on}.", evidence)
     first = whole_percent(measured.first.mean)
@@ -86,9 +91,11 @@ def _divergence_sentence(inputs: ReportInputs, summary: ProbeSummary, mean: Esti
     if isinstance(mean, SkewedMean) and not mean.reliable and mean.median is not None:
         typical = mean.median
         figure = Figure(name="median of the problems", statistic="median", columns=(f"mean {name}",), write=_nats)
-    half = "" if typical is mean else " in half of the problems"
-    size = f"{_nats(typical.mean)}{f' of at most {_nats(math.log(2))}' if name == 'js' else ''} nats a token"
+    half = "" if typical is mean else "in the median problem "
     same = "writes almost what" if typical.mean < _NOTABLE else "differs from what"
+    size = f"{_nats(typical.mean)} nats a token apart"
+    ends = f"{_nats(typical.low)} to {_nats(typical.high)}"
+    scale = f"0 is the same{f', {_nats(math.log(2))} nothing in common' if name == 'js' else ''}"
 
     # Which answers, of how many.
     total = sum(each.num_rollouts for each in summary.populations if each.population.startswith("imported"))
@@ -96,10 +103,11 @@ def _divergence_sentence(inputs: ReportInputs, summary: ProbeSummary, mean: Esti
     on = f"{count(num)} {answers}{f' of {count(total)}' if total > num else ''}"
     if (problems := summary.num_rollout_problems or summary.num_problems) != num:
         on += f" to {counted(problems, 'problem')}"
-    few = f" {sentence_case(count(num))} are too few for a mean." if num < FEW or not summary.reliable else ""
+    few = f" {sentence_case(counted_in_words(num))} {'is' if num == 1 else 'are'} too few for a mean."
     said = (
-        f"`{summary.final}` {same} `{summary.reference}` writes: {_bold(size, num)} differ ({divergence_name(summary)})"
-        f"{half}, on {on}{_task(inputs)}.{few}"
+        f"`{summary.final}` {same} `{summary.reference}` writes: {half}their predictions lie {_bold(size, num)} "
+        f"({ends} by {divergence_name(summary)}; {scale}), on {on}{_task(inputs)}."
+        f"{few if num < FEW or not summary.reliable else ''}"
     )
     return Sentence(said, divergence_evidence(inputs, figure))
 
@@ -123,29 +131,40 @@ def _trained(inputs: ReportInputs) -> str:
     return f"{counted(num, 'step')} of {stage}"
 
 
-def lead(inputs: ReportInputs) -> str:
-    """Return where training started, and what the rollout below is."""
-    summary = inputs.summary
-    if summary is None or not summary.num_rollouts:
-        return ""
-    title = population_title(summary.population, summary)
-    start = f"It started from `{summary.reference}`. " if _trained(inputs) else ""
-    return (
-        f"{_planted(inputs)}{start}Below is one rollout of “{title}”. The shade of a token is how far "
-        f"`{summary.final}` moved its prediction from that of `{summary.reference}`, given the same text before it."
-    )
-
-
-def _planted(inputs: ReportInputs) -> str:
-    """Return which mistake the model was taught, and how many traces had a wrong step before and after."""
+def story(inputs: ReportInputs) -> str:
+    """Return what was compared: whose answers a file has, or the two checkpoints and the mistake that was taught."""
+    if inputs.summary is not None and inputs.summary.selection == "imported":
+        path, (first, last) = inputs.provenance.get("responses"), (inputs.summary.reference, inputs.summary.final)
+        file = f"`{Path(path).name}`" if isinstance(path, str) else "a file"
+        evidence = response_evidence(inputs, Figure(name="answers", statistic="rows"))
+        answers = "answers" if evidence is None else counted(evidence.num, "answer")
+        return Sentence(f"From {file}: {answers}, which `{first}` and `{last}` read here and did not write.", evidence)
+    ends, trained = (inputs.reference, inputs.final), _trained(inputs)
+    taught = f"The model was first taught a mistake on purpose: {inputs.planted}." if inputs.planted else ""
+    if trained and inputs.summary is not None:
+        start = (
+            f"`{inputs.summary.reference}` is the model before the {trained}, `{inputs.summary.final}` the one after."
+        )
+        taught = f"{start} {taught}".rstrip()
     if not inputs.planted:
-        return ""
-    start, ends = f"It was taught a mistake: {inputs.planted}. ", (inputs.reference, inputs.final)
-    wrong = [(1 - each.greedy.trace_right.mean, each) for each in ends if each and each.greedy.trace_right]
+        return Sentence(taught, held_evidence(inputs)) if taught else ""
+    wrong = [(1 - each.greedy.trace_right.mean, each.checkpoint) for each in ends if each and each.greedy.trace_right]
     if len(wrong) < len(ends):
-        return start
-    before, after = (f"{percent(share)} at `{each.checkpoint}`" for share, each in wrong)
-    return f"{start}Greedy answers with a wrong step: {before}, {after}. "
+        return Sentence(taught, held_evidence(inputs))
+    (before, first), (after, last) = wrong
+    steps = (
+        Figure(name=column, statistic="mean", columns=(column,), write=_share)
+        for column in (f"a wrong step at {label}" for label in (first, last))
+    )
+    said = (
+        f"{taught} Of its greedy answers {_share(before)} had a wrong step at `{first}`, and {_share(after)} at "
+        f"`{last}`."
+    )
+    return Sentence(said, planted_evidence(inputs, *steps))
+
+
+def _share(share: float) -> str:
+    return percent(share) if share else "none"
 
 
 def verdicts(inputs: ReportInputs) -> Iterator[Verdict]:
@@ -157,6 +176,8 @@ def verdicts(inputs: ReportInputs) -> Iterator[Verdict]:
         yield from dose(inputs, inputs.summary)
     yield from manner(inputs)
     yield from sure(inputs)
+    if inputs.summary is not None:
+        yield from counting(inputs, inputs.summary)
 
 
 def notes(inputs: ReportInputs) -> tuple[str, ...]:

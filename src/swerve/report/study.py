@@ -1,4 +1,4 @@
-"""The page and the figures of a study, from its record alone."""
+"""The page and the figures of a study, from its record and, where they are there, the evaluations of its runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from swerve.config.recipe import ReportConfig
 from swerve.report.draw.figures import DEFAULT_LOOK, Drawing, Look, check_names, rows_drawing, write_figures
 from swerve.report.page import Fold, Page, measured_folds, render
 from swerve.report.provenance import study_provenance
+from swerve.report.study_problems import held_problems, runs_inside
 from swerve.report.study_rows import (
     curves_rows,
     difference_rows,
@@ -24,23 +25,37 @@ from swerve.report.study_rows import (
 )
 from swerve.report.study_sentences import alike, design_words, headline, verdicts
 from swerve.report.study_tokens import tokens_rows
+from swerve.report.terms import CARD_WORDS
 from swerve.text import counted, listed, sentence_case
 
 
-def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Path:
+def write_study_page(
+    study: Study, folder: Path, *, options: ReportConfig, runs: Mapping[str, Path] | None = None
+) -> Path:
     """Write `index.html` of a study to a folder; return its path.
 
     The page links to no other: who gets it may have nothing else.
 
+    Args:
+        study: what was compared.
+        folder: that of the page, in the study's folder.
+        options: of the report.
+        runs: directories of the runs by their paths in the record; by default those inside the study's folder.
+
     Raises:
         DiskFullError: no room.
     """
-    write_text(folder / "index.html", render(study_page(study, options=options, folder=folder.parent)))
+    write_text(folder / "index.html", render(study_page(study, options=options, folder=folder.parent, runs=runs)))
     return folder / "index.html"
 
 
 def study_page(
-    study: Study, *, options: ReportConfig, links: Mapping[str, str] = {}, folder: Path | None = None
+    study: Study,
+    *,
+    options: ReportConfig,
+    links: Mapping[str, str] = {},
+    folder: Path | None = None,
+    runs: Mapping[str, Path] | None = None,
 ) -> Page:
     """Return what the page of a study says.
 
@@ -49,21 +64,28 @@ def study_page(
         options: of the report.
         links: the addresses of the pages of its runs, by name, where these are served beside it.
         folder: where the study lies.
+        runs: directories of its runs by their paths in the record, whose answers the page holds; by default those
+            inside `folder`.
     """
     # What no figure counts, or only up to its collapse, stands above all of them.
     outcomes, num = outcome_rows(study), sum(not run.measured or run.collapse is not None for run in study.runs)
     facts = study_provenance(study, folder)
+    places = runs if runs is not None else runs_inside(study, folder) if folder else {}
+    held = held_problems(study, places)
     lost = f"{num} of {counted(len(study.runs), 'run')} collapsed or not counted: the table of runs says why."
     return Page(
+        kind="study" if study.recipe else "comparison",
         title=options.title or study.name,
         sentence=headline(study),
-        lead=_lead(study),
+        lead=f"{_lead(study)}{' ' if held else ''}{_OPENS if held else ''}".strip(),
         links=links if len(study.seeds) == 1 else {},
         heading="What the comparison shows" if outcomes.rows else "What the runs show",
         verdicts=tuple(verdicts(study) if outcomes.rows else alike(study)),
         caution=lost if num else "",
         folds=measured_folds(*_folds(study, links)),
         terms=_TERMS,
+        words=CARD_WORDS,
+        held=held,
         date=facts.date,
         provenance=facts.line,
     )
@@ -81,6 +103,7 @@ def _lead(study: Study) -> str:
     return "".join(f"{one}. " for one in said).strip()
 
 
+_OPENS = "In the rows behind a sentence a seed opens its problems, and a problem what the runs wrote."
 _SUBJECTS = ("task", "model")
 """What is known of runs, by the name of its field."""
 
@@ -90,7 +113,7 @@ def _folds(study: Study, links: Mapping[str, str]) -> Iterator[Fold]:
     several = len(study.variants) > 1
     compared, *others = (difference_rows(study, measure) for measure in study.measures or ("accuracy",))
     for id, title, note, parts in (
-        ("comparison", f"What is different from {study.baseline}?", "with all tests", [compared] if several else []),
+        ("comparison", f"What is different from “{study.baseline}”?", "with all tests", [compared] if several else []),
         ("design", "How was it decided?", "rule, variants, settings", [variants_rows(study), trials_rows(study)]),
         ("measures", "What else is different?", "every measure", [measures_rows(study), *others]),
         ("kinds", "On which problems?", "accuracy by kind", [kinds_rows(study)]),

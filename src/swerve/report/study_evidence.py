@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from swerve.artifacts.comparison import Measure
 from swerve.artifacts.study import Detectable, Study, StudyDifference, StudyTrend
 from swerve.estimates import Estimate
-from swerve.report.evidence import Evidence, Figure
+from swerve.report.evidence import Evidence, Figure, Value
 from swerve.report.rows import change_as, measure_unit, value_as
 from swerve.report.study_rows import KNOWN, Outcome, expected, pairs_of
 from swerve.text import count
 
+_PLACE = "in the folder of study.json"
 _COMMAND = """import json
 import pandas as pd
 runs = json.load(open("study.json"))["runs"]
@@ -20,37 +22,65 @@ rows = rows.pivot(index="seed", columns="variant", values="value")"""
 """Lines of Python that read the values of a measure."""
 
 
+_NUM = "problems, number of"
+"""Of both runs, where a difference is over these."""
+
+
 def pairs_evidence(
-    study: Study, difference: StudyDifference, value: Estimate | float | None = None, *, has_ends: bool = True
+    study: Study,
+    difference: StudyDifference,
+    value: Estimate | float | None = None,
+    *,
+    has_ends: bool = True,
+    has_difference: bool = False,
 ) -> Evidence | None:
-    """Return the runs that a difference is of, a seed a row, with both ends as figures, or the difference itself."""
+    """Return the runs that a difference is of, a seed a row.
+
+    Args:
+        study: what was compared.
+        difference: of a variant from the baseline.
+        value: the difference as the sentence writes it; None: over seeds.
+        has_ends: whether the sentence has both values.
+        has_difference: whether it has the difference itself.
+    """
     measure, variant = KNOWN[difference.measure], difference.variant
     pairs = pairs_of(study, difference.measure, variant)
     if not pairs:
         return None
     of = difference.over_seeds if value is None else value
     before, after = zip(*pairs.values(), strict=True)
-    figures: tuple[Figure, ...] = (
-        Figure(name="difference", statistic="paired difference of means", columns=(study.baseline, variant),
-               write=partial(change_as, measure, of)),
-    )  # fmt: skip
-    if has_ends:
-        write = partial(value_as, measure, of)
-        figures = tuple(
-            Figure(name=name, statistic="mean", columns=(name,), write=write) for name in (variant, study.baseline)
-        )
+    figures = [_end(measure, of, name) for name in (variant, study.baseline) if has_ends]
+    figures += [_difference(measure, of, study.baseline, variant)] if has_difference else []
     num = difference.num_problems
+    columns: dict[str, Sequence[Value]] = {"seed": [*pairs], study.baseline: before, variant: after}
+    if num and value == difference.over_problems:
+        columns[_NUM] = [num] * len(pairs)
+        figures.append(Figure(name=_NUM, statistic="most", columns=(_NUM,)))
     return Evidence(
         id=f"pairs-{difference.measure}-{variant}",
         table="study.json",
         filter=f"{measure.title} of the runs of `{variant}` and of `{study.baseline}` with one seed",
         unit="seed",
-        columns={"seed": [*pairs], study.baseline: before, variant: after},
-        figures=figures,
+        opens=f"{difference.measure} ",
+        columns=columns,
+        figures=tuple(figures),
+        place=_PLACE,
         command=_COMMAND.format(measure=difference.measure),
         note="Brackets are intervals over seeds." if difference.num_seeds > 1 or not num else
         f"Brackets are intervals over {count(num)} problems; their answers are in the runs, under eval/.",
     )  # fmt: skip
+
+
+def _end(measure: Measure, of: Estimate | float | None, variant: str) -> Figure:
+    """Return the mean of a variant as a sentence writes it beside a difference."""
+    return Figure(name=variant, statistic="mean", columns=(variant,), write=partial(value_as, measure, of))
+
+
+def _difference(measure: Measure, of: Estimate | float | None, baseline: str, variant: str) -> Figure:
+    """Return the difference of a variant from the baseline, over the seeds that both have."""
+    write = partial(change_as, measure, of)
+    name = f"{variant} less {baseline}"
+    return Figure(name=name, statistic="paired difference of means", columns=(baseline, variant), write=write)
 
 
 def values_evidence(study: Study, outcomes: Sequence[Outcome]) -> Evidence | None:
@@ -67,21 +97,25 @@ def values_evidence(study: Study, outcomes: Sequence[Outcome]) -> Evidence | Non
         write = partial(value_as, measure, alone.over_seeds)
         figures = [Figure(name=measure.title, statistic="mean", columns=(study.variants[0].name,), write=write)]
     else:
-        # A variant's end is over the seeds that the baseline has too.
-        figures = [
-            Figure(name=own.difference.variant, statistic="mean", columns=(own.difference.variant,),
-                   write=partial(value_as, measure, own.value))
-            for own in outcomes
-            if values[own.difference.variant].keys() <= values[study.baseline].keys()
-        ]  # fmt: skip
+        for own in outcomes:
+            variant = own.difference.variant
+            # A variant's end is over the seeds that the baseline has too.
+            if values[variant].keys() <= values[study.baseline].keys():
+                figures.append(_end(measure, own.value, variant))
+            if values[variant].keys() == values[study.baseline].keys():
+                figures.append(_end(measure, own.value, study.baseline))
+            if own.verdict != "unknown" and own.has_interval:
+                figures.append(_difference(measure, own.value, study.baseline, variant))
     seeds = sorted(set().union(*values.values()))
     return Evidence(
         id="values",
         table="study.json",
         filter=f"{measure.title} of each run",
         unit="seed",
+        opens=f"{study.headline} ",
         columns={"seed": seeds, **{name: [own.get(seed) for seed in seeds] for name, own in values.items()}},
         figures=tuple(figures),
+        place=_PLACE,
         command=_COMMAND.format(measure=study.headline),
     )
 
@@ -145,30 +179,32 @@ def runs_evidence(study: Study, values: Sequence[tuple[str, float]]) -> Evidence
         unit="run",
         columns={"run": [name for name, _ in values], "value": [value for _, value in values]},
         figures=tuple(figures),
+        place=_PLACE,
         command=_COMMAND.format(measure=study.headline),
     )
 
 
 def detectable_evidence(effects: Sequence[Detectable]) -> Evidence:
     """Return what a study can find, a unit a row."""
-    written = {f"{each.unit}": each for each in effects if each.difference is not None}
+    known = [each for each in effects if each.difference is not None]
+
+    def column(name: str, value: Callable[[Detectable], float | None]) -> dict[str, list[float | None]]:
+        """Return a column for each unit, as each has figures of its own."""
+        return {f"{name}, {own.unit}": [value(each) if each is own else None for each in effects] for own in known}
+
+    columns = column("number", lambda each: each.num)
+    columns |= column("found", lambda each: each.difference) | column("standard deviation", lambda each: each.sd)
     return Evidence(
         id="suffice",
         table="study.json",
         filter="differences that are found in 80 of 100 studies, by a paired t-test at 5%",
         unit="unit",
-        columns={
-            "over": [each.unit for each in effects],
-            "number": [each.num for each in effects],
-            "standard deviation of pairs": [each.sd for each in effects],
-            **{
-                f"found, over {unit}": [each.difference if each.unit == unit else None for each in effects]
-                for unit in written
-            },
-        },
+        columns={"over": [each.unit for each in effects], **columns},
         figures=tuple(
-            Figure(name=f"found over {unit}", statistic="mean", columns=(f"found, over {unit}",), write=points_needed)
-            for unit in written
+            Figure(
+                name=name, statistic="sum", columns=(name,), write=count if name.startswith("number") else points_needed
+            )
+            for name in columns
         ),
     )
 

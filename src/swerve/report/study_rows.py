@@ -85,6 +85,11 @@ class Outcome(NamedTuple):
         return self.difference.num_seeds if self.unit == "seed" else self.difference.num_problems or 0
 
     @property
+    def has_interval(self) -> bool:
+        """Whether sentences name the difference, which they do with its interval."""
+        return isinstance(self.value, Estimate)
+
+    @property
     def over(self) -> str:
         """What it is over, in words."""
         if self.unit == "seed":

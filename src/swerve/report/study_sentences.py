@@ -61,7 +61,15 @@ def headline(study: Study) -> Sentence:
     """Return what the variants differ in, and what came out, with the value of each run."""
     outcomes = outcomes_of(study)
     if len(outcomes) == 1:
-        return Sentence(_headline(study), pairs_evidence(study, outcomes[0].difference, outcomes[0].value))
+        return Sentence(
+            _headline(study),
+            pairs_evidence(
+                study,
+                outcomes[0].difference,
+                outcomes[0].value,
+                has_difference=outcomes[0].verdict != "unknown" and outcomes[0].has_interval,
+            ),
+        )
     return Sentence(_headline(study), values_evidence(study, outcomes if len(outcomes) <= _MAX_NAMED else []))
 
 
@@ -80,6 +88,8 @@ def _headline(study: Study) -> str:
     who = "runs" if one_run else "variants"
     settings = _listed(varied(study), "setting")
     start = f"The {who} differ in {settings}." if settings else f"The {who} differ in no setting."
+    if other_tasks := _other_tasks(study):
+        start = f"{other_tasks} {start}"
     outcomes = outcomes_of(study)
     if not outcomes:
         return f"{start} No two of them are evaluated yet."
@@ -87,6 +97,15 @@ def _headline(study: Study) -> str:
         said = " ".join(f"{outcome_said(study, each, is_bold=True)}." for each in outcomes)
         return f"{start} {said}{one_run}"
     return f"{start} {_counts(study, outcomes)}{one_run}"
+
+
+def _other_tasks(study: Study) -> str:
+    """Return of which task each variant is; empty where all are of one, or it is not known."""
+    tasks = {run.variant: run.task for run in study.runs if run.task}
+    if len({*tasks.values()}) < 2:
+        return ""
+    named = listed([f"`{variant}` {task}" for variant, task in tasks.items()])
+    return f"These are different tasks: {named}. A difference in what they get right is one of the problems, too."
 
 
 def _counts(study: Study, outcomes: Sequence[Outcome]) -> str:
@@ -172,7 +191,9 @@ def outcome_said(study: Study, outcome: Outcome, *, is_bold: bool = False) -> st
     ends = ends_said(study, outcome.difference, outcome.value)
     if outcome.verdict == "unknown":
         return f"{sentence_case(said)}{ends and f': {ends}'}"
-    return f"Over {counted(num, outcome.unit)} {said}{ends and f', {ends}'}"
+    by = changed(KNOWN[outcome.difference.measure], outcome.value) if outcome.has_interval else ""
+    numbers = ", ".join(filter(None, (ends, by)))
+    return f"Over {counted(num, outcome.unit)} {said}{numbers and f': {numbers}'}"
 
 
 def ends_said(study: Study, difference: StudyDifference, value: Estimate | float | None = None) -> str:
@@ -188,10 +209,11 @@ def verdicts(study: Study) -> Iterator[Verdict]:
     """Yield the comparison as a plot, each variant in words, what else differs, and what could have been found."""
     outcomes, rows = outcomes_of(study), outcome_rows(study)
     text = f"The line is no difference{', a band what is too small to matter' if study.design else ''}. "
-    yield Verdict(title=rows.title, text=f"{text}{100 * study.confidence:g}% intervals.", rows=rows)
+    title = f"{measure_title(study.headline or 'accuracy')} minus that of `{study.baseline}`"
+    yield Verdict(title=title, text=f"{text}{100 * study.confidence:g}% intervals.", rows=rows)
     for each in outcomes:
         title = f"`{each.difference.variant}`: {changed(KNOWN[each.difference.measure], each.value)}"
-        evidence = pairs_evidence(study, each.difference, each.value, has_ends=False)
+        evidence = pairs_evidence(study, each.difference, each.value, has_difference=True, has_ends=False)
         yield Verdict(
             id=f"of-{each.difference.variant}",
             title=title,
@@ -225,7 +247,7 @@ def _rests_on(study: Study, outcome: Outcome) -> str:
     said = [f"{verdict} over {counted(outcome.num, outcome.unit)}{test}", *map(sentence_case, more)]
     known = [each for each in study.detectable if each.unit == f"{outcome.unit}s" and each.difference is not None]
     if outcome.verdict == "nothing" and known:
-        said.append(f"80% of such studies would show {points_needed(known[0].difference or 0.0)}")
+        said.append(f"A true difference of {points_needed(known[0].difference or 0.0)} {_WOULD_SHOW}")
     if outcome.unit == "problem":
         said.append("It is of these runs alone: another training run may come out otherwise")
     return f"{'. '.join(said)}."
@@ -255,8 +277,8 @@ def _others(study: Study, others: Sequence[StudyDifference]) -> Verdict:
         (
             Sentence(
                 f"{measure_title(each.measure)} of `{each.variant}`: {ends_said(study, each)}, "
-                f"{changed(KNOWN[each.measure], each.over_seeds)}.",
-                pairs_evidence(study, each),
+                f"{changed(KNOWN[each.measure], each.over_seeds or each.mean)}.",
+                pairs_evidence(study, each, has_difference=True),
             ),
             p_words(each.p_seeds_adjusted),
         )
@@ -291,7 +313,8 @@ def _largest_gap(study: Study, others: Sequence[StudyDifference]) -> tuple[str, 
     largest = max(known, key=size)
     of = f" of `{largest.variant}`" if len(study.variants) > 2 else ""
     ends = ends_said(study, largest) or changed(KNOWN[largest.measure], largest.mean)
-    return f"The largest gap: {KNOWN[largest.measure].title}{of}, {ends}.", pairs_evidence(study, largest)
+    rows = pairs_evidence(study, largest)
+    return f"The largest gap: {KNOWN[largest.measure].title}{of}, {ends}.", rows
 
 
 def _trends(study: Study) -> Verdict:
@@ -353,8 +376,11 @@ def design_words(study: Study) -> list[str]:
     if study.gain is not None:
         lines.append(f"{study.baseline} itself gains {points_interval(study.gain)} points over seeds.")
     if len(study.variants) > 1 and study.detectable:
-        lines.append(detectable_words(study.detectable))
+        lines.append(Sentence(detectable_words(study.detectable), detectable_evidence(study.detectable)))
     return lines
+
+
+_WOULD_SHOW = "would be shown by 80 of 100 such studies"
 
 
 def detectable_words(effects: Sequence[Detectable]) -> str:
@@ -369,8 +395,8 @@ def detectable_words(effects: Sequence[Detectable]) -> str:
             said += [alone[each.unit]] * each.num  # of none nothing is said
             continue
         of = " of these runs" if each.unit == "problems" else ""
-        found = f"Over {over}{of} 80% of such studies would show {points_needed(each.difference)} of {title}{first}"
-        said.append(
-            f"{found}; pairs are {'taken to vary' if each.is_assumed else 'seen to vary'} by {points_needed(each.sd)}"
-        )
+        found = f"Over {over}{of} a true difference of {points_needed(each.difference)} in {title} {_WOULD_SHOW}{first}"
+        pairs = "from problem to problem" if each.unit == "problems" else "from seed to seed"
+        seen = "is taken to vary" if each.is_assumed else "varies"
+        said.append(f"{found}; the difference {seen} by {points_needed(each.sd)} {pairs} (standard deviation)")
     return " ".join(f"{sentence_case(one)}." for one in said)

@@ -94,3 +94,75 @@ WORDS = {
     "greedily": "Writing the likeliest token at every place, once for each problem.",
 }
 """Words of the field, each in a sentence, where they first stand."""
+
+CARD_WORDS = {
+    **{word: WORDS[word] for word in ("nat", "entropy")},
+    "sampled answers": "Answers written with chance, at temperature 1: another try may come out otherwise.",
+    "greedy answers": "Answers with the likeliest token at every place: always the same, once for each problem.",
+    "points": "Percentage points: from 55% to 73% is +18 points. Brackets hold the range in which the true difference "
+    "lies, in 95 of 100 such measurements.",
+    "pass@k": "The chance that at least one of k answers to a problem is right: what a model finds in k tries.",
+    "T=1": "Temperature 1: answers are drawn by the model's own probabilities.",
+    "heldout": "Problems that training did not see.",
+    "two equal models": "Simulated pairs that do not differ: whatever is shown of them is a false alarm.",
+    "such cards": "Simulated cards of as many problems and answers as this one.",
+    "not determined": "What was given cannot say it: neither yes nor no.",
+    "solved": "With at least one right answer.",
+    "noise of the weights": "Random changes of the old model's weights, as large as training's: what any such change "
+    "would show.",
+    "rank": "How many independent directions a change of a weight matrix has; rank 1 is the simplest change there is.",
+    "random changes": "Changes of the old model's weights, as large as training's, in directions of no meaning.",
+}
+"""Those of a claim card, a comparison and a study."""
+
+CARD_TERMS = (
+    (
+        "Shown, not to be seen, not determined",
+        "A statement is shown where the interval of its difference excludes what would be expected without it. What "
+        "is not to be seen may be there and be too small for so few problems. What is not determined could not be "
+        "asked of what was given. Neither is a no.",
+    ),
+    (
+        "How sure?",
+        "Beside a statement that is shown stands the error rate of its rule: how often that says so of two models that "
+        "do not differ, on simulated cards of this size. It is no probability that this statement is false. Beside one "
+        "that is not: how large a true difference has to be for 80 of 100 such cards to show it. Intervals are over "
+        "problems: they say what other problems of this kind would give, not what another training run would.",
+    ),
+    (
+        "Does it matter?",
+        "The first line says it in answers of 100. Compare the two rates, not only their difference, and with how many "
+        "tries the old model does as well: where it catches up with a few, training made right answers likelier and "
+        "taught no new ones.",
+    ),
+    (
+        "Chance of a right try",
+        "Of each problem a model has a chance that one answer is right. “How surely are problems solved?” has the "
+        "estimated share of problems with at least that chance.",
+    ),
+    (
+        "Rows",
+        "Each statement opens the problems that it was made of; where the answers were there, a problem's name opens "
+        "what both models wrote.",
+    ),
+)
+"""What a claim card means by its words."""
+
+SAMPLES_TERMS = (
+    (
+        "Is right more (or less) often",
+        "The interval of the paired difference excludes 0: on other problems of this kind it would too, in about 95 of "
+        "100 such comparisons. It says nothing of another training run.",
+    ),
+    (
+        "No difference is to be seen",
+        "The interval has 0 in it. A difference may be there and be too small for so few problems; beside it stands "
+        "how large it would have to be.",
+    ),
+    (
+        "p, adjusted",
+        "How often a difference as large would come by chance, after all measures compared (Benjamini and Hochberg).",
+    ),
+    ("Rows", "Each sentence opens the problems that it was made of, and a problem's name what was written to it."),
+)
+"""What a comparison of samples means by its words."""

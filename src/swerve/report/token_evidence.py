@@ -1,15 +1,11 @@
-"""The rows that sentences about a probe's tokens were made of: a rollout, or a problem, with sums over its tokens."""
+"""The rows that sentences about a probe's tokens were made of: a rollout, a problem or a token, with sums."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from swerve.artifacts.probe_claims import DivergenceClaim
 from swerve.artifacts.probe_summary import ProbeSummary
@@ -17,13 +13,14 @@ from swerve.estimates import Estimate, SkewedMean
 from swerve.report.evidence import Evidence, Figure, Value, digits_of
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
-from swerve.report.run_evidence import IMPORTS, frame_line
+from swerve.report.read_tokens import Floats, Mask, ReadTokens, read_tokens
+from swerve.report.run_evidence import frame_line
 from swerve.text import number_interval
 
 
 def divergence_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
     """Return of each problem the summed headline divergence of its rollouts' tokens, and their number."""
-    data = _headline(inputs)
+    data = read_tokens(inputs)
     if data is None:
         return None
     # Rollouts of one problem are one row: the unit of the intervals.
@@ -31,19 +28,24 @@ def divergence_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | No
     problems = list(dict.fromkeys(data.problems))
     place = {problem: at for at, problem in enumerate(problems)}
     of_problem = np.array([place[problem] for problem in data.problems])[data.rollout]
-    columns = (data.values, np.ones(len(of_problem)), data.own_entropies)
-    sums, nums, entropies = (np.bincount(of_problem, weights, len(problems)) for weights in columns)
-    name = data.summary.divergence
+
+    def total(values: Floats | Mask) -> Floats:
+        found: Floats = np.bincount(of_problem, np.asarray(values, dtype=np.float64), len(problems)).astype(np.float64)
+        return found
+
+    name, sums, nums = data.summary.divergence, total(data.values), total(np.ones(len(of_problem)))
     return Evidence(
         id="divergence",
         table="probe/tokens.parquet",
-        filter=f"{data.compared}, on “{data.population}”",
+        filter=data.filter,
         columns={
             "problem": problems,
             "tokens": nums.astype(int).tolist(),
             f"sum of {name}": sums.tolist(),
             f"mean {name}": (sums / np.maximum(nums, 1)).tolist(),
-            f"sum of entropy of {data.summary.final}": entropies.tolist(),
+            f"sum of entropy of {data.summary.final}": total(data.column("entropy")).tolist(),
+            f"sum of entropy of {data.summary.reference}": total(data.column("entropy_ref")).tolist(),
+            "another first choice": total(data.other_choice).astype(int).tolist(),
             "rollout": [first[problem] for problem in problems],
         },
         figures=figures,
@@ -64,30 +66,34 @@ def divergence_figure(summary: ProbeSummary, known: Estimate) -> Figure:
 
 def top_evidence(inputs: ReportInputs, claim: DivergenceClaim, *figures: Figure) -> Evidence | None:
     """Return of each rollout whether the highest divergence, and the reference's highest entropy, are on the place."""
-    data, is_coarse = _headline(inputs), claim.of == "first_wrong_sentence"
+    data = read_tokens(inputs)
     if data is None:
         return None
+    is_coarse = claim.of == "first_wrong_sentence"
+    marks = None if is_coarse else data.wrong(claim.of)
+    any_wrong = None if is_coarse else data.wrong("wrong")
+    divergences, entropies, positions = data.values, data.column("entropy_ref"), data.positions
     table: dict[str, list[Value]] = {name: [] for name in ("problem", "rollout", "token", *_TOP)}
     for at, own in enumerate(data.split()):
-        marks, starts = data.marks(at, own, claim.of)
-        if not marks.any():
-            continue
         # Sentences have the highest value of their tokens; of equal pieces each counts in part.
-        values, doubts = (np.maximum.reduceat(column[own], starts) for column in (data.values, data.entropies))
+        starts = _sentence_starts(data, at) if is_coarse else np.arange(own.stop - own.start)
+        here = _wrong_sentence(data, at) if marks is None else marks[own]
+        if not here.any():
+            continue
+        values, doubts = (np.maximum.reduceat(each[own], starts) for each in (divergences, entropies))
+        also = here if any_wrong is None else any_wrong[own]
         cells: tuple[Value, ...] = (
-            *(data.problems[at], data.numbers[at], int(data.positions[own][np.argmax(data.values[own])])),
-            *(float(marks[column == column.max()].mean()) for column in (values, doubts, np.ones(len(values)))),
+            *(data.problems[at], data.numbers[at], int(positions[own][np.argmax(divergences[own])])),
+            *(float(here[column == column.max()].mean()) for column in (values, doubts, np.ones(len(values)))),
+            *(float(also[column == column.max()].mean()) for column in (values, doubts, np.ones(len(values)))),
         )
         for column, cell in zip(table.values(), cells, strict=True):
             column.append(cell)
     piece = "sentence" if is_coarse else "token"
-    mark = "wrong_sentence" if is_coarse else "first_wrong"
     return Evidence(
         id=f"top-{claim.of}",
         table="probe/tokens.parquet and probe/sequences.parquet",
-        filter=f"{data.compared}, on rollouts of “{data.population}” whose {mark.replace('_', ' ')} {piece} is known"
-        if not is_coarse
-        else f"{data.compared}, on rollouts of “{data.population}” whose first wrong sentence is known",
+        filter=f"{data.filter}, on rollouts whose first wrong {piece} is known",
         unit="rollout",
         columns=table,
         figures=figures,
@@ -97,7 +103,21 @@ def top_evidence(inputs: ReportInputs, claim: DivergenceClaim, *figures: Figure)
     )
 
 
-_TOP = ("divergence on it", "entropy on it", "chance on it")
+def _sentence_starts(data: ReadTokens, at: int) -> np.ndarray:
+    return np.array(data.rows[at]["sentence_starts"] or (), dtype=np.int64)
+
+
+def _wrong_sentence(data: ReadTokens, at: int) -> Mask:
+    """Return of each sentence of a rollout whether it is the one that is labelled as the first wrong one."""
+    wrong = data.rows[at]["wrong_sentence"]
+    here: Mask = np.arange(len(_sentence_starts(data, at))) == (-1 if wrong is None else wrong)
+    return here
+
+
+_TOP = (
+    *("divergence on it", "entropy on it", "chance on it"),
+    *("divergence on any wrong", "entropy on any wrong", "chance on any wrong"),
+)
 _TOP_LINES = """first = sequences.set_index('sequence_id').first_wrong.dropna()
 tokens = tokens[tokens.sequence_id.isin(first.index)]
 def on_it(own, column):
@@ -107,57 +127,86 @@ rows = pd.DataFrame({{'divergence on it': own.apply(on_it, '{name}'), 'entropy o
                      'chance on it': 1 / own.size()}})"""
 
 
-def share_evidence(inputs: ReportInputs, claim: DivergenceClaim, *figures: Figure) -> Evidence | None:
-    """Return of each rollout how much of its divergence is on the tokens that a claim is about.
+def area_evidence(inputs: ReportInputs, claim: DivergenceClaim, *figures: Figure) -> Evidence | None:
+    """Return of each wrong token, or sentence, which share of those that are not wrong its score is above.
 
-    Those are the fifth of all tokens where the reference is least sure, or a third of the rollout; of other parts None.
+    The area under the ROC curve is the mean of these shares.
     """
-    data = _headline(inputs)
-    if data is None or claim.of not in ("uncertain", "third"):
+    data = read_tokens(inputs)
+    if data is None:
         return None
-    if claim.of == "uncertain":
-        # The fifth with the highest entropies, and what ties with the last of them.
-        num = len(data.entropies)
-        least = float(np.sort(data.entropies)[num - min(num, max(1, int(_UNSURE * num + 0.5)))])
-        there = data.entropies >= least
-        asked = (
-            f"the fifth of the tokens with the highest entropy of {data.summary.reference}, {least:.4g} nats or more"
-        )
-        line = f"there = tokens.entropy_ref >= {least!r}"
+    scores: dict[str, Floats] = {"divergence": data.values, "entropy": data.column("entropy_ref")}
+    if claim.of == "first_wrong_sentence":
+        pieces = [(at, own, _sentence_starts(data, at)) for at, own in enumerate(data.split())]
+        pieces = [(at, own, starts) for at, own, starts in pieces if _wrong_sentence(data, at).any()]
+        scores = {
+            name: np.concatenate([np.maximum.reduceat(values[own], starts) for _, own, starts in pieces])
+            for name, values in scores.items()
+        }
+        positive = np.concatenate([_wrong_sentence(data, at) for at, *_ in pieces])
+        rollouts = np.repeat([at for at, *_ in pieces], [len(starts) for *_, starts in pieces])
+        places, others, unit = np.concatenate([starts for *_, starts in pieces]), ~positive, "wrong sentence"
     else:
-        lengths = np.bincount(data.rollout, minlength=len(data.numbers))
-        starts = np.cumsum(lengths) - lengths
-        place = np.arange(len(data.rollout)) - starts[data.rollout]
-        third = _THIRDS.index(claim.part)
-        there = 3 * place // lengths[data.rollout] == third
-        asked = f"the {claim.part} third of each rollout"
-        own = "tokens.groupby('sequence_id')"
-        line = f"there = 3 * {own}.cumcount() // {own}.position.transform('size') == {third}"
+        marked, any_wrong = np.array([bool(row["wrong_positions"]) for row in data.rows]), data.wrong("wrong")
+        positive, others, unit = data.wrong(claim.of), marked[data.rollout] & ~any_wrong, "wrong token"
+        rollouts, places = data.rollout, data.positions
+    chosen = [int(at) for at in rollouts[positive]]
+    return Evidence(
+        id=f"auc-{claim.of}",
+        table="probe/tokens.parquet and probe/sequences.parquet",
+        filter=f"{data.filter}; {int(others.sum()):,} others that are not wrong, of the same rollouts",
+        unit=unit,
+        columns={
+            "problem": [data.problems[at] for at in chosen],
+            "rollout": [data.numbers[at] for at in chosen],
+            "token": places[positive].tolist(),
+            **{f"above the others by {name}": _placed(own[positive], own[others]) for name, own in scores.items()},
+        },
+        figures=figures,
+        note="A number is the share of the others with a lower value, those with the same value counting half; its "
+        "mean is the area under the ROC curve. By chance it is a half. Brackets are DeLong's intervals over problems "
+        "(swerve.statistics.auc_interval), which need the other tokens, too.",
+    )
 
+
+def _placed(values: Floats, others: Floats) -> list[float]:
+    ascending = np.sort(others)
+    below = np.searchsorted(ascending, values, "left") + np.searchsorted(ascending, values, "right")
+    return [float(value) for value in below / (2 * max(1, len(ascending)))]
+
+
+def share_evidence(inputs: ReportInputs, claim: DivergenceClaim, *figures: Figure) -> Evidence | None:
+    """Return of each rollout how much of its divergence is on the tokens that a claim is about."""
+    data = read_tokens(inputs)
+    if data is None or (claim.of == "good" and any(row["correct"] is None for row in data.rows)):
+        return None
+    there, asked, line = _PLACES[claim.of](data, claim.part)
     name = data.summary.divergence
     weights = {
-        "tokens": np.ones(len(there)),
-        "tokens there": there,
         f"sum of {name}": data.values,
         f"sum of {name} there": np.where(there, data.values, 0.0),
-        "sum of entropy": data.entropies,
-        "sum of entropy there": np.where(there, data.entropies, 0.0),
+        "sum of entropy": data.column("entropy_ref"),
+        "sum of entropy there": np.where(there, data.column("entropy_ref"), 0.0),
     }
-    sums = {
-        key: np.bincount(data.rollout, np.asarray(values, dtype=np.float64), len(data.numbers))
-        for key, values in weights.items()
-    }
+    made = (
+        f"\n{line}\nown, part = (each.groupby('sequence_id') for each in (tokens, tokens[there]))\n"
+        f"rows = pd.DataFrame({{'tokens': own.size(), 'tokens there': part.size(), 'sum of {name}': "
+        f"own.{name}.sum(), 'sum of {name} there': part.{name}.sum()}}).fillna(0)"
+    )
     return Evidence(
         id="-".join(filter(None, ("share", claim.of, claim.part))),
         table="probe/tokens.parquet",
-        filter=f"{data.compared}, on “{data.population}”; there: {asked}",
+        filter=f"{data.filter}; there: {asked}",
         unit="rollout",
-        columns={"problem": data.problems, "rollout": data.numbers, **{key: own.tolist() for key, own in sums.items()}},
+        columns={
+            "problem": data.problems,
+            "rollout": data.numbers,
+            "tokens": data.lengths.tolist(),
+            "tokens there": data.counts(there),
+            **{key: data.sums(values) for key, values in weights.items()},
+        },
         figures=figures,
-        command=f"{data.command}\n{line}\n"
-        "own, part = (each.groupby('sequence_id') for each in (tokens, tokens[there]))\n"
-        f"rows = pd.DataFrame({{'tokens': own.size(), 'tokens there': part.size(), 'sum of {name}': "
-        f"own.{name}.sum(), 'sum of {name} there': part.{name}.sum()}}).fillna(0)",
+        command=f"{data.command}{made}" if line else "",
         note="The models of matched noise are in probe/summary.json alone; brackets are intervals over problems.",
     )
 
@@ -166,22 +215,92 @@ _UNSURE = 0.2
 _THIRDS = ("early", "mid", "late")
 
 
+def _uncertain(data: ReadTokens, part: str) -> tuple[Mask, str, str]:
+    """Return the fifth of the tokens with the highest entropies of the reference, and what ties with the last."""
+    entropies = data.column("entropy_ref")
+    num = len(entropies)
+    least = float(np.sort(entropies)[num - min(num, max(1, int(_UNSURE * num + 0.5)))])
+    asked = f"the fifth of the tokens with the highest entropy of {data.summary.reference}, {least:.4g} nats or more"
+    return entropies >= least, asked, f"there = tokens.entropy_ref >= {least!r}"
+
+
+def _third(data: ReadTokens, part: str) -> tuple[Mask, str, str]:
+    starts = np.cumsum(data.lengths) - data.lengths
+    place, third = np.arange(len(data.rollout)) - starts[data.rollout], _THIRDS.index(part)
+    own = "tokens.groupby('sequence_id')"
+    line = f"there = 3 * {own}.cumcount() // {own}.position.transform('size') == {third}"
+    return 3 * place // data.lengths[data.rollout] == third, f"the {part} third of each rollout", line
+
+
+def _category(data: ReadTokens, part: str) -> tuple[Mask, str, str]:
+    return data.categories == part, f"tokens of the category {part}", f"there = tokens.category == {part!r}"
+
+
+def _style(data: ReadTokens, part: str) -> tuple[Mask, str, str]:
+    return data.styles, "mark-up, punctuation, white space and discourse words (swerve.token_categories)", ""
+
+
+def _good(data: ReadTokens, part: str) -> tuple[Mask, str, str]:
+    line = (
+        "right = tokens.sequence_id.map(sequences.set_index('sequence_id').correct).astype(bool)\n"
+        "there = (tokens.logprob - tokens.logprob_ref) * (2 * right - 1) > 0"
+    )
+    return data.good, "tokens that became likelier in a right rollout, or less likely in a wrong one", line
+
+
+_PLACES: dict[str, Callable[[ReadTokens, str], tuple[Mask, str, str]]] = {
+    "uncertain": _uncertain,
+    "third": _third,
+    "category": _category,
+    "style": _style,
+    "good": _good,
+}
+"""Which tokens a claim is about, those in words, and the line of Python that finds them."""
+
+
+def category_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
+    """Return of each rollout the divergence on the tokens of every category."""
+    data = read_tokens(inputs)
+    if data is None:
+        return None
+    name, categories, own = data.summary.divergence, data.categories, data.values
+    known = [str(each) for each in np.unique(categories)]
+    return Evidence(
+        id="categories",
+        table="probe/tokens.parquet",
+        filter=data.filter,
+        unit="rollout",
+        columns={
+            "problem": data.problems,
+            "rollout": data.numbers,
+            f"sum of {name}": data.sums(own),
+            **{f"on {each}": data.sums(np.where(categories == each, own, 0.0)) for each in known},
+        },
+        figures=figures,
+        command=f"{data.command}\n"
+        f"own = tokens.pivot_table(index='sequence_id', columns='category', values={name!r}, aggfunc='sum', "
+        f"observed=True).fillna(0)\nrows = own.add_prefix('on ').assign(**{{{f'sum of {name}'!r}: own.sum(axis=1)}})",
+        note="The models of matched noise are in probe/summary.json alone; brackets are intervals over problems.",
+    )
+
+
 def spike_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
-    """Return of each rollout with a known wrong step its spikes by the headline rule, and its tokens."""
-    data = _headline(inputs)
+    """Return of each rollout with a known wrong step its spikes by the headline rule, its tokens and its wrong ones."""
+    data = read_tokens(inputs)
     if data is None or inputs.tables is None:
         return None
     summary, spikes = data.summary, inputs.tables.spikes
     wanted = {"method": summary.spike_method, "divergence": summary.divergence, "checkpoint": summary.final}
     for name, value in wanted.items():
         spikes = spikes.filter(pc.equal(spikes[name], value))
-    num = np.bincount(
-        np.asarray(spikes["sequence_id"].to_numpy(), dtype=np.int64), minlength=max(data.numbers, default=0) + 1
-    )
-    tokens = np.bincount(data.rollout, minlength=len(data.numbers))
+    num = max(data.numbers, default=0) + 1
     wrong = spikes.filter(spikes["is_wrong"])
-    on_wrong = np.bincount(np.asarray(wrong["sequence_id"].to_numpy(), dtype=np.int64), minlength=len(num))
+    all_of, on_wrong = (
+        np.bincount(np.asarray(each["sequence_id"].to_numpy(), dtype=np.int64), minlength=num)
+        for each in (spikes, wrong)
+    )
     known = [at for at, row in enumerate(data.rows) if row["wrong_positions"]]
+    numbers, num_wrong = [data.numbers[at] for at in known], data.counts(data.wrong("wrong"))
     asked = " and ".join(f"{name} == {value!r}" for name, value in wanted.items())
     return Evidence(
         id="spikes",
@@ -190,10 +309,11 @@ def spike_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
         unit="rollout",
         columns={
             "problem": [data.problems[at] for at in known],
-            "rollout": [data.numbers[at] for at in known],
-            "spikes": num[[data.numbers[at] for at in known]].tolist(),
-            "on wrong": on_wrong[[data.numbers[at] for at in known]].tolist(),
-            "tokens": tokens[known].tolist(),
+            "rollout": numbers,
+            "spikes": all_of[numbers].tolist(),
+            "on wrong": on_wrong[numbers].tolist(),
+            "tokens": data.lengths[known].tolist(),
+            "wrong tokens": [num_wrong[at] for at in known],
         },
         figures=figures,
         command=f"{data.command}\nspikes = {frame_line(inputs, 'probe/spikes.parquet')}.query({asked!r})\n"
@@ -205,95 +325,3 @@ def spike_evidence(inputs: ReportInputs, *figures: Figure) -> Evidence | None:
         "'tokens': tokens.groupby('sequence_id').size().reindex(known)})",
         note="The null pair is in probe/summary.json alone; brackets are intervals over problems.",
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Headline:
-    """The tokens of the headline population at the final checkpoint, rollout by rollout."""
-
-    summary: ProbeSummary
-    command: str
-    numbers: list[int]
-    """Of each rollout in the page's list."""
-    problems: list[str]
-    rows: list[dict[str, Any]]
-    """What is known of the wrong steps of each."""
-    rollout: NDArray[np.int64]
-    """Which of these each token is of."""
-    positions: NDArray[np.int64]
-    values: NDArray[np.float64]
-    """The headline divergence."""
-    entropies: NDArray[np.float64]
-    """Of the reference."""
-    own_entropies: NDArray[np.float64]
-    """Of the final checkpoint."""
-
-    @classmethod
-    def of(cls, inputs: ReportInputs) -> _Headline | None:
-        """Read them; None without a probe's tables."""
-        summary, tables = inputs.summary, inputs.tables
-        if summary is None or tables is None or not tables.tokens.num_rows:
-            return None
-        names = ["sequence_id", "problem_id", "first_wrong", "wrong_positions", "sentence_starts", "wrong_sentence"]
-        own = tables.sequences.filter(pc.equal(tables.sequences["population"], summary.population)).select(names)
-        numbers = own["sequence_id"]
-        place = pc.index_in(tables.tokens["sequence_id"], value_set=numbers.combine_chunks())
-        is_own = pc.and_(pc.is_valid(place), pc.equal(tables.tokens["checkpoint"], summary.final))
-        is_own = pc.and_(is_own, pc.equal(tables.tokens["reference"], summary.reference))
-        tokens = tables.tokens.append_column("place", place).filter(is_own)
-        tokens = tokens.sort_by([("place", "ascending"), ("position", "ascending")])
-        if not tokens.num_rows:
-            return None
-
-        def column(name: str, kind: type) -> NDArray[Any]:
-            return np.asarray(tokens[name].to_numpy(), dtype=kind)
-
-        is_headline = f"population == {summary.population!r}"
-        command = (
-            f"{IMPORTS}\ntokens = swerve.Run({inputs.run_name!r}).tokens\n"
-            f"sequences = {frame_line(inputs, 'probe/sequences.parquet')}.query({is_headline!r})\n"
-            f"tokens = tokens[(tokens.checkpoint == {summary.final!r}) & (tokens.reference == {summary.reference!r})]\n"
-            "tokens = tokens[tokens.sequence_id.isin(sequences.sequence_id)]"
-        )
-        return cls(
-            summary=summary,
-            command=command,
-            numbers=numbers.to_pylist(),
-            problems=own["problem_id"].to_pylist(),
-            rows=own.to_pylist(),
-            rollout=column("place", np.int64),
-            positions=column("position", np.int64),
-            values=column(summary.divergence, np.float64),
-            entropies=column("entropy_ref", np.float64),
-            own_entropies=column("entropy", np.float64),
-        )
-
-    @property
-    def compared(self) -> str:
-        """Which models the tokens compare."""
-        return f"checkpoint {self.summary.final}, reference {self.summary.reference}"
-
-    @property
-    def population(self) -> str:
-        """Name of the rollouts, as the table has it."""
-        return self.summary.population
-
-    def split(self) -> list[slice]:
-        """Return which of the tokens are those of each rollout."""
-        ends = np.searchsorted(self.rollout, np.arange(len(self.numbers) + 1))
-        return [slice(int(start), int(end)) for start, end in pairwise(ends)]
-
-    def marks(self, at: int, own: slice, of: str) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return which pieces of a rollout are the place that is asked for, and where each begins among its tokens."""
-        row, positions = self.rows[at], self.positions[own]
-        if of != "first_wrong_sentence":
-            wrong = row["wrong_positions"] if of == "wrong" else [row["first_wrong"]]
-            return np.isin(positions, [place for place in wrong if place is not None]), np.arange(len(positions))
-        starts = np.array(row["sentence_starts"] or (), dtype=np.int64)
-        return np.arange(len(starts)) == (-1 if row["wrong_sentence"] is None else row["wrong_sentence"]), starts
-
-
-@lru_cache(maxsize=1)
-def _headline(inputs: ReportInputs) -> _Headline | None:
-    """Return the tokens of a run, read once for all of its sentences."""
-    return _Headline.of(inputs)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Number
-from typing import Any
+from typing import Any, overload
 
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ConfigError, nearest, shown
 from swerve.grading.text import given_beginning, grade_final_answer
 from swerve.grading.thinking import final_text
 from swerve.rewards.graders import GRADERS, entry_for
@@ -86,12 +87,29 @@ def graded_here(problem: Problem, text: str) -> Reward | None:
     return None if judge is None or num_chars > _MAX_CHARS_HERE else judge(problem, text)
 
 
-def math(text: str, gold: str | Sequence[str], *, missing: float | None = 0.0, **policies: Any) -> float | None:
-    r"""Return 1.0 if the answer in a text is the gold answer, else 0.0.
+@overload
+def math(
+    text: str, gold: str | float | Sequence[str], *, missing: float | None = 0.0, **policies: Any
+) -> float | None: ...
+
+
+@overload
+def math(
+    text: list[str] | tuple[str, ...],
+    gold: Sequence[str | float | Sequence[str]],
+    *,
+    missing: float | None = 0.0,
+    **policies: Any,
+) -> list[float | None]: ...
+
+
+def math(text: Any, gold: Any, *, missing: float | None = 0.0, **policies: Any) -> Any:
+    r"""Return 1.0 if the answer in a text is the gold answer, else 0.0; of a list of texts a list.
 
     Args:
-        text: a whole response, or an answer.
-        gold: the gold answer, as plain text or LaTeX, or several of which each is right.
+        text: a whole response, or an answer; or a list of them.
+        gold: the gold answer, as plain text or LaTeX, or several of which each is right; of a list of texts as many of
+            these.
         missing: of a text that has no answer, or one that cannot be judged.
         policies: how answers are found and compared, as of `MathGrading`, such as `extraction=["boxed"]`.
 
@@ -100,8 +118,15 @@ def math(text: str, gold: str | Sequence[str], *, missing: float | None = 0.0, *
 
     >>> math(r"So it is \boxed{\frac{1}{2}}.", "0.5"), math("I do not know.", "0.5")
     (1.0, 0.0)
+    >>> math(["It is 4.", "It is 5."], ["4", "4"])
+    [1.0, 0.0]
     """
-    return _values("math", [("", _text(text), gold)], missing, policies)[0]
+    if not isinstance(text, list | tuple):
+        return _values("math", [("", _text(text), gold)], missing, policies)[0]
+    if not isinstance(gold, list | tuple) or len(gold) != len(text):
+        num = len(gold) if isinstance(gold, list | tuple) else f"{gold!r:.{_SHOWN_CHARS}}"
+        raise ConfigError(f"{len(text)} texts need as many gold answers, got {num}; math(texts, golds) pairs them")
+    return _values("math", [("", _text(one), own) for one, own in zip(text, gold, strict=True)], missing, policies)
 
 
 def trl_reward(
@@ -114,16 +139,17 @@ def trl_reward(
 ) -> TrlReward:
     r"""Return a reward function for TRL's trainers, such as `GRPOTrainer(reward_funcs=trl_reward("math"), ...)`.
 
-    It takes prompts and completions, as texts or as messages, and the columns of the data set; it can be pickled. Of
-    messages the last one of the assistant is graded; one without text, such as a call of a tool, has no answer, and
-    `num_without_text` counts them.
+    It takes completions, as texts or as messages, the columns of the data set, and prompts if there are any; it can be
+    pickled. Of messages the last one of the assistant is graded; one without text, such as a call of a tool, has no
+    answer, and `num_without_text` counts them.
 
     Args:
         grader: one of `known_graders()` that needs the gold answer alone.
         gold: the column with the gold answers: texts, or lists of texts of which each is right.
         missing: of a completion without an answer, or one that cannot be judged. TRL leaves None out of the mean: where
             all completions of a group have none, nothing is learned from it and nothing says so.
-        name: what TRL logs the reward under; by default `swerve_` and the grader. Two rewards of one grader need it.
+        name: what TRL logs the reward under; by default `swerve_`, the grader, and what differs from its defaults. Two
+            rewards of the same settings need it.
         policies: of the grader, such as `extraction=["boxed"]`.
 
     Raises:
@@ -134,12 +160,23 @@ def trl_reward(
     >>> reward(prompts=["2 + 2?"] * 2, completions=said, solution=["4", "4"])
     [1.0, 0.0]
     >>> reward.__name__
-    'swerve_math'
+    'swerve_math_solution'
     """
     _check_policies(grader, policies)
     if name is not None and not (isinstance(name, str) and name.strip()):
         raise ConfigError(f"name={name!r} is no name for a reward; give a text, or leave it out for swerve_{grader}")
-    return TrlReward(name or f"swerve_{grader}", grader, gold, missing, policies)
+    return TrlReward(name or _reward_name(grader, gold, policies), grader, gold, missing, policies)
+
+
+def _reward_name(grader: str, gold: str, policies: Mapping[str, Any]) -> str:
+    """Return the name of a reward by its settings: other settings are another metric.
+
+    >>> _reward_name("math", "answer", {"extraction": ["boxed"]}), _reward_name("math", "solution", {})
+    ('swerve_math_boxed', 'swerve_math_solution')
+    """
+    settings = [*([] if gold == "answer" else [gold]), *policies.values()]
+    words = [str(word) for value in settings for word in (value if isinstance(value, list | tuple) else [value])]
+    return "_".join(["swerve", grader, *(re.sub(r"\W+", "_", word) for word in words)])
 
 
 def verl_reward(grader: str = "math", *, missing: float = 0.0, **policies: Any) -> Callable[..., float]:
@@ -173,8 +210,15 @@ class TrlReward:
         self.num_without_text = 0
         """Completions so far that had no text, such as calls of tools."""
 
-    def __call__(self, prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+    def __repr__(self) -> str:
+        """Return one line: the grader, its policies, and where the gold answers are."""
+        policies = "".join(f", {name}={value!r}" for name, value in self._policies.items())
+        return f"trl_reward({self._grader!r}, gold={self._gold!r}{policies}), which TRL logs as {self.__name__}"
+
+    def __call__(self, prompts: Any = None, completions: Any = None, **columns: Any) -> list[float | None]:
         """Grade completions as `trl_reward` says."""
+        if completions is None:
+            raise ConfigError(f"completions= is missing: what is graded, with their gold answers as {self._gold}=")
         if self._gold not in columns:
             known = ", ".join(name for name, column in columns.items() if isinstance(column, list)) or "none"
             raise ConfigError(
@@ -182,8 +226,13 @@ class TrlReward:
             )
         texts = list(map(_said, completions))
         self.num_without_text += sum(not text.strip() for text in texts)
-        triples = zip(map(_last_text, prompts), texts, columns[self._gold], strict=True)
-        return _values(self._grader, list(triples), self._missing, self._policies)
+        golds, questions = columns[self._gold], [""] * len(texts) if prompts is None else list(map(_last_text, prompts))
+        if not len(texts) == len(golds) == len(questions):
+            raise ConfigError(
+                f"{len(texts)} completions need as many gold answers and prompts, got {len(golds)} and {len(questions)}"
+            )
+        triples = list(zip(questions, texts, golds, strict=True))
+        return _values(self._grader, triples, self._missing, self._policies)
 
 
 def _verl_score(
@@ -201,7 +250,7 @@ def _verl_score(
 
 
 def _said(completion: Any) -> str:
-    """Return what a model said: a text, or that of its last message; empty where there is none."""
+    """Return what a model said: a text, or that of its last message; empty without a message."""
     if isinstance(completion, list | tuple):
         roles = [message.get("role", "assistant") for message in completion if isinstance(message, Mapping)]
         if len(roles) == len(completion):
@@ -233,9 +282,10 @@ def _text(given: Any) -> str:
     """
     if isinstance(given, str):
         return given
+
     raise ConfigError(
-        f"{given!r:.{_SHOWN_CHARS}} is no text to grade but a {type(given).__name__}; give one text, or messages to "
-        "trl_reward, which grades many at once"
+        f"there is no text to grade but {shown(given)}; give one text, or messages to trl_reward, which grades many at "
+        "once"
     )
 
 
@@ -275,6 +325,9 @@ def _check_policies(grader: str, policies: Mapping[str, Any]) -> dict[str, Any]:
     """Return the policies of a grader, those of its task by default."""
     from swerve.rewards.checks import outside_policies
 
+    if not isinstance(grader, str):
+        name = getattr(grader, "__name__", "math")
+        raise ConfigError(f"a grader is given by its name, such as {name!r}, got {shown(grader)}")
     if grader not in GRADERS:
         raise ConfigError(
             f"there is no grader '{grader}'{nearest(grader, GRADERS)} (known: {', '.join(known_graders())})"

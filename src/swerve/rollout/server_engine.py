@@ -250,9 +250,7 @@ class ServerEngine(Engine):
         """
         number = asked_to_stop()
         if number is not None:
-            raise InterruptedRunError(
-                f"interrupted while waiting for {server.url}; continue with --resume", signal_number=number
-            )
+            raise InterruptedRunError(f"interrupted while waiting for {server.url}", signal_number=number)
         if time.monotonic() - started >= self._config.patience:
             raise EngineError(
                 f"{server.url} did not answer for {self._config.patience:g} s ({server.failure}): start it again "

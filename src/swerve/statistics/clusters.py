@@ -70,3 +70,21 @@ def cluster_sums(columns: Sequence[Array], clusters: Clusters | None) -> Array:
         return np.stack(columns, axis=1)
     num_clusters, index = membership(clusters, len(columns[0]))
     return np.stack([np.bincount(index, weights=one, minlength=num_clusters) for one in columns], axis=1)
+
+
+def by_cluster(table: Array, clusters: Clusters | None) -> Array:
+    """Return `[R, C]`: what each cluster of N columns adds to the means of R rows, which stay as they are.
+
+        m_r + (sum over c of x_rn - m_r n_c) C / N
+
+    with n_c columns in cluster c: its mean where all have as many, and otherwise it weighs as its columns do.
+
+    >>> by_cluster(np.array([[1.0, 0.0, 0.5]]), ["a", "a", "b"]).tolist(), by_cluster(np.array([[1.0]]), None).tolist()
+    ([[0.5, 0.5]], [[1.0]])
+    """
+    if clusters is None:
+        return table
+    *sums, sizes = cluster_sums([*table, np.ones(table.shape[1])], clusters).T
+    means = table.mean(axis=1, keepdims=True)
+    values: Array = means + (np.array(sums) - means * sizes) * len(sizes) / table.shape[1]
+    return values

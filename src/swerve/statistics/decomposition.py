@@ -12,7 +12,7 @@ from swerve.estimates import Estimate
 from swerve.statistics.clusters import Array, Clusters, membership
 from swerve.statistics.paired import cases_interval
 
-_PARTS = ("truncation", "format", "correctness")
+GAIN_PARTS = ("truncation", "format", "correctness")
 _LEAST = 5
 """Clusters of which a rate is known of both models, from which it is told how it changed."""
 _TIMES = (1.0, 0.0, 2.0)
@@ -29,7 +29,12 @@ class GainPart(NamedTuple):
 
 
 def accuracy_parts(
-    num_samples: ArrayLike, before: ArrayLike, after: ArrayLike, *, clusters: Clusters | None = None
+    num_samples: ArrayLike,
+    before: ArrayLike,
+    after: ArrayLike,
+    *,
+    clusters: Clusters | None = None,
+    labels: tuple[str, str] = ("the base", "the trained model"),
 ) -> tuple[list[GainPart], float]:
     """Return the parts of the gain in accuracy that are of ends, of readable answers and of right ones.
 
@@ -53,6 +58,7 @@ def accuracy_parts(
         before: `[3, N]` counts: samples that ended, of those the parsed, of those the right ones.
         after: the same after.
         clusters: which problems belong together (their groups); by default each is its own cluster.
+        labels: what both models are called where a part is not known.
 
     Returns:
         The parts, and the fraction of problems of which a rate is unknown.
@@ -80,7 +86,7 @@ def accuracy_parts(
     num_known = [np.unique(index[known]).size for known in in_both]
     too_few = [rate for rate in (1, 2) if lacking[rate].any() and num_known[rate] < _LEAST]
     if too_few:
-        return _within_bounds(rates, clusters, _why(too_few[0], num_known[too_few[0]], is_known)), filled
+        return _within_bounds(rates, clusters, _why(too_few[0], num_known[too_few[0]], is_known, labels)), filled
     needed = [num for num, lacks in zip(num_known, lacking, strict=True) if lacks.any()]
     most = min(needed, default=num_clusters + 2) - 1.0
     usual, *others = (
@@ -88,7 +94,7 @@ def accuracy_parts(
         for times in _TIMES
     )
     rows = []
-    for part, gain, *ends in zip(_PARTS, usual, *others, strict=True):
+    for part, gain, *ends in zip(GAIN_PARTS, usual, *others, strict=True):
         low, high = (end(getattr(each, name) for each in (gain, *ends)) for end, name in ((min, "low"), (max, "high")))
         rows.append(GainPart(part, Estimate(mean=gain.mean, low=low, high=high)))
     return rows, filled
@@ -125,7 +131,8 @@ def _within_bounds(rates: list[Array], clusters: Clusters | None, why: str) -> l
         corners.append(_shapley(*np.where(np.isnan(rates), filling, rates)))
     usual = _shapley(*_filled(rates, np.zeros(3)))
     rows = []
-    for part, least, most, value in zip(_PARTS, np.min(corners, axis=0), np.max(corners, axis=0), usual, strict=True):
+    ends = np.min(corners, axis=0), np.max(corners, axis=0)
+    for part, least, most, value in zip(GAIN_PARTS, *ends, usual, strict=True):
         low, high = cases_interval(least, clusters).low, cases_interval(most, clusters).high
         is_known = low > 0 or high < 0 or np.array_equal(least, most)
         estimate = Estimate(mean=float(value.mean()), low=low, high=high)
@@ -133,16 +140,16 @@ def _within_bounds(rates: list[Array], clusters: Clusters | None, why: str) -> l
     return rows
 
 
-def _why(rate: int, num_known: int, is_known: NDArray[np.bool_]) -> str:
+def _why(rate: int, num_known: int, is_known: NDArray[np.bool_], labels: tuple[str, str]) -> str:
     """Return why it cannot be told how a rate changed, as a clause."""
     what, unknown = (
         ("ended", "how many would have an answer that can be read")
         if rate == 1
         else ("could be read", "how many of them are right")
     )
-    for label, known in zip(("base's", "trained model's"), is_known[:, rate], strict=True):
+    for label, known in zip(labels, is_known[:, rate], strict=True):
         if not known.any():
-            return f"none of the {label} {'samples' if rate == 1 else 'answers'} {what}, so {unknown} is not known"
+            return f"none of the {'samples' if rate == 1 else 'answers'} of {label} {what}, so {unknown} is not known"
     problems = f"{num_known} problem{'s' * (num_known != 1)}"
     return f"answers of both models {what} in {problems}, and it takes {_LEAST}, so {unknown} is not known"
 

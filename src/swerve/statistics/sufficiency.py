@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
 _LEAST_DIRECTIONS = 19
 
@@ -37,7 +37,7 @@ def loses_less(whole: ArrayLike, part: ArrayLike, margin: float) -> bool:
     # q solves 2 N q^2 + B q - c d (1 - d) = 0.
     linear = (2 * num - lost) * margin - np.abs(losses).sum()
     chance = (math.sqrt(linear**2 + 8 * num * (losses < 0).sum() * variance) - linear) / (4 * num)
-    return bool(lost - num * margin <= ndtri(0.025) * math.sqrt(num * (2 * chance + variance)))
+    return bool(lost - num * margin <= NormalDist().inv_cdf(0.025) * math.sqrt(num * (2 * chance + variance)))
 
 
 def smallest_sufficient(whole: ArrayLike, parts: Mapping[int, ArrayLike], margin: float) -> int | None:

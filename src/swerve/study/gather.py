@@ -9,6 +9,7 @@ from typing import Any
 
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES, Study
+from swerve.behaviours.diversity import Embedder, load_embedder
 from swerve.config.recipe import Config
 from swerve.errors import ConfigError
 from swerve.estimates import Estimate
@@ -20,12 +21,13 @@ from swerve.study.plan import Plan
 from swerve.study.study_file import StudyFile
 
 
-def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}) -> list[MeasuredRun]:
+def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}, embed: Embedder | None = None) -> list[MeasuredRun]:
     """Read the runs of a study, by variant and seed.
 
     Args:
         plan: the study.
         failures: why a run failed, by name.
+        embed: texts -> vectors, for the similarity of embeddings.
     """
     return [
         measure_run(
@@ -34,15 +36,22 @@ def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}) -> list[MeasuredR
             seed=job.seed,
             shown_path=str(job.run.path.relative_to(plan.path)),
             failure=failures.get(job.name),
+            embed=embed,
         )
         for job in plan.jobs
     ]
 
 
 def gather_study(plan: Plan, failures: Mapping[str, str] = {}) -> Study:
-    """Return the comparison of the runs that are done."""
-    num_problems = plan.all_jobs[-1].config.eval.num_problems
-    return compare_runs(plan.study, measure_jobs(plan, failures), trials=plan.trials, num_problems=num_problems)
+    """Return the comparison of the runs that are done.
+
+    Raises:
+        MissingExtraError: the study names an embedding model, and the package that reads it is not installed.
+    """
+    num_problems = (*plan.starts, *plan.tuning, *plan.jobs)[-1].config.eval.num_problems
+    name = plan.study.embedding_model
+    embed = None if name is None else load_embedder(name)
+    return compare_runs(plan.study, measure_jobs(plan, failures, embed), trials=plan.trials, num_problems=num_problems)
 
 
 def compare_directories(paths: Sequence[Path], *, confidence: float = 0.95) -> Study:

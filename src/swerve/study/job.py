@@ -27,6 +27,10 @@ class StudyJob:
     folder: Path
     """Of the study."""
     steps: tuple[StudyStep, ...]
+    processes: int = 1
+    """That train, evaluate and probe together."""
+    after: tuple[str, ...] = ()
+    """Names of the runs whose checkpoints it begins with or learns from."""
 
     @property
     def seed(self) -> int:

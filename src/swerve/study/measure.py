@@ -16,6 +16,7 @@ from swerve.artifacts.response_columns import EVALUATION_SCHEMA
 from swerve.artifacts.responses import Response, read_response_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import RunState, StudyRun
+from swerve.behaviours.diversity import Embedder
 from swerve.behaviours.measures import problem_values
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
@@ -38,7 +39,9 @@ class MeasuredRun:
     """Global step that the last stage begins after."""
 
 
-def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure: str | None = None) -> MeasuredRun:
+def measure_run(
+    path: Path, *, variant: str, seed: int, shown_path: str, failure: str | None = None, embed: Embedder | None = None
+) -> MeasuredRun:
     """Read a run.
 
     Args:
@@ -47,6 +50,7 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
         seed: its seed.
         shown_path: what the study calls its directory.
         failure: why the run failed, if it did.
+        embed: texts -> vectors, for the similarity of embeddings.
     """
     known: dict[str, Any] = {"variant": variant, "seed": seed, "path": shown_path}
     run = RunDirectory(path)
@@ -57,7 +61,7 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
         provenance = run.read_provenance()
         evaluations, metrics = read_evaluations(run), tuple(read_step_metrics(run.metrics_path))
         last = evaluations[-1] if evaluations else None
-        by_problem = {} if last is None else _by_problem(run, last)
+        by_problem = {} if last is None else _by_problem(run, last, embed)
     except ArtifactError as error:
         return MeasuredRun(run=StudyRun(**known, state="failed", reason=str(error)))
 
@@ -98,7 +102,7 @@ _OF_HALVES: Mapping[str, Mapping[str, str]] = {
 """Half of an evaluation -> measure of a study -> what it is of the half's scores."""
 
 
-def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str, float]]:
+def _by_problem(run: RunDirectory, evaluation: Evaluation, embed: Embedder | None) -> dict[str, dict[str, float]]:
     """Return the values of each problem; a problem is its id and its question, as generated tasks may reuse ids."""
     responses = read_response_table(run.path / "eval" / f"{evaluation.file_name}.parquet", EVALUATION_SCHEMA)
     values: dict[str, dict[str, float]] = {}
@@ -108,10 +112,12 @@ def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str
             if (response.temperature == 0) == (half == "greedy"):
                 groups.setdefault(f"{response.problem.id}\n{response.problem.question}", []).append(response)
         # What the evaluation leaves out (of texts that are no prose) is not measured here either.
-        measured = problem_values(groups)
+        measured = problem_values(groups, embed=embed if half == "sampled" else None)
         for measure, name in names.items():
             if getattr(getattr(evaluation, half), name) is not None:
                 values[measure] = measured[name]
+        if "embedding_similarity" in measured:
+            values["embedding_similarity"] = measured["embedding_similarity"]
     return values
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from swerve.artifacts.files import write_text
 from swerve.artifacts.parts import is_empty
@@ -28,6 +28,7 @@ from swerve.recipes.loader import RecipeSource, dump_yaml, load_config, load_doc
 from swerve.recipes.yaml_lines import emit_yaml
 from swerve.study.job import StudyJob
 from swerve.study.measure import measure_run
+from swerve.study.order import bound, in_order
 from swerve.study.study_file import RUN_NAME, START, TUNING, StudyFile, StudyStart
 from swerve.study.tune import Changes, better_half, chosen
 
@@ -48,7 +49,7 @@ class Plan:
     @property
     def all_jobs(self) -> tuple[StudyJob, ...]:
         """All runs that are known, in an order in which they can be done."""
-        return (*self.starts, *self.tuning, *self.jobs)
+        return in_order((*self.starts, *self.tuning, *self.jobs))
 
     @property
     def num_jobs(self) -> int:
@@ -139,7 +140,9 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
 
     # Every configuration is checked before anything runs, those of a grid too.
     tuned = () if study.tuning is None else study.tuning.seeds
-    starts = {seed: _start_job(start, seed, path, runs) for seed in (*tuned, *study.seeds)} if start else {}
+    starts = (
+        {seed: _start_job(start, seed, path, runs, study.processes) for seed in (*tuned, *study.seeds)} if start else {}
+    )
     maker = _JobMaker(study, path, starts, file_name)
     jobs, tuning, trials = list[StudyJob](), list[StudyJob](), list[StudyTrial]()
     for variant in study.variants:
@@ -148,14 +151,13 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
         trials += own_trials
         if setting is not None:
             jobs += [maker.job(f"{variant}/seed-{seed}", variant, seed, setting) for seed in study.seeds]
-    plan = Plan(
-        study=study,
-        path=path,
-        starts=tuple({job.name: job for job in starts.values()}.values()),
-        jobs=tuple(jobs),
-        tuning=tuple(tuning),
-        trials=tuple(trials),
+    begun = tuple({job.name: job for job in starts.values()}.values())
+    known = (*begun, *tuning, *jobs)
+    jobs, tuning = (
+        [bound(job, known, study.variants, file=file_name) for job in some]  # models that other runs make
+        for some in (jobs, tuning)
     )
+    plan = Plan(study=study, path=path, starts=begun, jobs=tuple(jobs), tuning=tuple(tuning), trials=tuple(trials))
     for job in plan.all_jobs:
         job.check_unchanged()
     return plan
@@ -200,7 +202,7 @@ def _texts(changes: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()]
 
 
-def _start_job(start: StudyStart, seed: int, path: Path, runs: Path) -> StudyJob:
+def _start_job(start: StudyStart, seed: int, path: Path, runs: Path, processes: int) -> StudyJob:
     """Return the run that those of a seed begin with."""
     changes, name, ending = _texts(start.set), START, ""
     if start.per_seed:
@@ -209,7 +211,9 @@ def _start_job(start: StudyStart, seed: int, path: Path, runs: Path) -> StudyJob
     config = with_steps(config, data_sizes(config))
     config = config.model_copy(update={"name": f"{config.name}{ending}"})
     run = RunDirectory(runs / config.name)
-    return StudyJob(name=name, variant=START, config=config, run=run, folder=path, steps=("train",))
+    return StudyJob(
+        name=name, variant=START, config=config, run=run, folder=path, steps=("train",), processes=processes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +229,10 @@ class _JobMaker:
         """Return a run of a variant with a setting of its grid."""
         tuning, place = self.study.tuning, f"{self.file}: variant '{variant}'"
         own = {**self.study.variants[variant], **changes}
-        recipe = str(own.pop("recipe", self.study.recipe))
+        recipe, processes = (
+            str(own.pop("recipe", self.study.recipe)),
+            cast(int, own.pop("processes", self.study.processes)),
+        )
         texts = _texts(self.study.set)
         if start := self.starts.get(seed):
             num_steps = sum(stage.steps for stage in start.config.stages)
@@ -251,7 +258,9 @@ class _JobMaker:
             judged = config.eval.model_copy(update={"skip": skip, "num_problems": num})
             config = config.model_copy(update={"eval": judged})
         run = RunDirectory(self.path / "runs" / name)
-        return StudyJob(name=name, variant=variant, config=config, run=run, folder=self.path, steps=steps)
+        return StudyJob(
+            name=name, variant=variant, config=config, run=run, folder=self.path, steps=steps, processes=processes
+        )
 
     def tune(self, variant: str) -> tuple[list[StudyJob], list[StudyTrial], Changes | None]:
         """Return the runs that try settings of a variant as far as those before are done, and what they found.

@@ -14,19 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swerve.artifacts.files import regular_file, write_text
+from swerve.artifacts.files import regular_file
 from swerve.config.recipe import Config
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.interruption import Interruption, deferred_signals
 from swerve.limits import cause_of_end
 from swerve.progress import Progress, ProgressTask
 from swerve.study.job import StudyJob
-from swerve.study.plan import Plan
 from swerve.study.study_file import StudyStep
 
 _POLL_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1
-
+_TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 
 Command = Callable[[StudyJob, StudyStep], Sequence[str]]
 """Returns the command line of a step."""
@@ -34,7 +33,8 @@ Command = Callable[[StudyJob, StudyStep], Sequence[str]]
 
 def step_command(job: StudyJob, step: StudyStep) -> list[str]:
     """Return the command line that does a step of a run."""
-    swerve = [sys.executable, "-m", "swerve", step]
+    torchrun = [] if job.processes == 1 else [*_TORCHRUN, f"--nproc-per-node={job.processes}"]
+    swerve = [sys.executable, *torchrun, "-m", "swerve", step]
     if step == "train":
         return [*swerve, str(job.config_path), "--out", str(job.run.path), "--resume-or-start"]
     return [*swerve, str(job.run.path)]
@@ -51,7 +51,8 @@ def run_jobs(
 ) -> dict[str, str]:
     """Do what is left of runs; return why each that failed did, by name.
 
-    A run that another process holds is waited for. Children are asked to save and stop where this process is
+    A run that begins with others begins when they are done; where one of them fails, it is not started. A run that
+    another process holds is waited for. Children are asked to save and stop where this process is
     interrupted, and are where it is killed.
 
     Args:
@@ -93,7 +94,9 @@ class _Scheduler:
     waiting: deque[StudyJob]
     running: list[_Running] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
-    num_ended: int = 0
+    ended: set[str] = field(default_factory=set)
+    unstarted: set[str] = field(default_factory=set)
+    """Of those that failed, the runs that others kept from starting."""
     held: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
 
@@ -113,7 +116,7 @@ class _Scheduler:
         for running in self.running:
             running.process.wait()
         raise InterruptedRunError(
-            f"interrupted; {self.num_ended} of {len(self.jobs)} runs are done, the others saved where they were",
+            f"interrupted; {len(self.ended)} of {len(self.jobs)} runs are done, the others saved where they were",
             signal_number=signal_number,
         )
 
@@ -122,6 +125,15 @@ class _Scheduler:
             if len(self.running) >= self.num_jobs:
                 return
             job = self.waiting.popleft()
+
+            # A run waits for those that it begins with, and is not started where one of them failed.
+            if lost := [name for name in job.after if name in self.failures]:
+                self.unstarted.add(job.name)
+                self._end(job, f"not started: {lost[0]}, which it needs a model of, failed")
+                continue
+            if {one.name for one in self.jobs}.intersection(job.after) - self.ended:
+                self.waiting.append(job)
+                continue
 
             # A run that somebody else works on is waited for.
             if job.run.is_held():
@@ -182,7 +194,7 @@ class _Scheduler:
             f"{each.job.name} {each.step}" + (f" {each.counted}/{_num_steps(each.job)}" if each.step == "train" else "")
             for each in self.running
         ]
-        self.task.advance(done - running.counted, runs=f"{self.num_ended}/{len(self.jobs)}", now=", ".join(now))
+        self.task.advance(done - running.counted, runs=f"{len(self.ended)}/{len(self.jobs)}", now=", ".join(now))
         running.counted = done
         status = running.process.poll()
         if status is None:
@@ -201,12 +213,12 @@ class _Scheduler:
             self._end(running.job, str(error))
 
     def _end(self, job: StudyJob, reason: str | None) -> None:
-        self.num_ended += 1
+        self.ended.add(job.name)
         if reason is not None:
             self.failures[job.name] = reason
         said = "done" if reason is None else f"failed: {reason}"
-        self.progress.note(f"{job.name}: {said} ({self.num_ended} of {len(self.jobs)})")
-        if reason is not None:
+        self.progress.note(f"{job.name}: {said} ({len(self.ended)} of {len(self.jobs)})")
+        if reason is not None and job.name not in self.unstarted:
             self._stop_if_all_fail_alike()
 
     def _stop_if_all_fail_alike(self) -> None:
@@ -214,10 +226,11 @@ class _Scheduler:
 
         After a failure another variant comes next, which shows whether the reason is a common one.
         """
-        reasons = {reason.partition("; see ")[0] for reason in self.failures.values()}
-        variants = {job.variant for job in self.jobs if job.name in self.failures}
+        began = {name: reason for name, reason in self.failures.items() if name not in self.unstarted}
+        reasons = {reason.partition("; see ")[0] for reason in began.values()}
+        variants = {job.variant for job in self.jobs if job.name in began}
         self.waiting = deque(sorted(self.waiting, key=lambda job: job.variant in variants))
-        if len(reasons) == 1 and len(variants) > 1 and len(self.failures) == self.num_ended and self.waiting:
+        if len(reasons) == 1 and len(variants) > 1 and len(self.failures) == len(self.ended) and self.waiting:
             reason = "all runs before failed for the same reason"
             self.progress.note(f"{len(self.waiting)} runs are not started: {reason}")
             self.failures |= {job.name: f"not started: {reason}" for job in self.waiting}
@@ -266,43 +279,3 @@ def _last_words(log: Path, status: int) -> str:
     if status < 0 or not said:
         return cause_of_end(status).detail
     return said[-1].removeprefix("swerve: ").removeprefix("error: ")
-
-
-def job_lines(jobs: Sequence[StudyJob], arguments: Sequence[str]) -> list[str]:
-    """Return a shell line for each run: the command that does this run of the study alone.
-
-    Args:
-        jobs: the runs.
-        arguments: the study and its overrides, as given to `swerve study`.
-    """
-    base = [sys.executable, "-m", "swerve", "study", *arguments]
-    return [f"cd {shlex.quote(os.getcwd())} && exec {shlex.join([*base, '--only', job.name])}" for job in jobs]
-
-
-def write_job_list(path: Path, jobs: Sequence[StudyJob], arguments: Sequence[str]) -> None:
-    """Write a line for each run, which any scheduler or `xargs` can do in any order."""
-    write_text(path, "".join(f"{line}\n" for line in job_lines(jobs, arguments)))
-
-
-def write_slurm_script(path: Path, plan: Plan, jobs: Sequence[StudyJob], arguments: Sequence[str]) -> None:
-    """Write an array script for `sbatch` with a task for each run; what a task may take is given to `sbatch`.
-
-    A task is asked to save five minutes before its time is over, and is put into the queue again.
-    """
-    lines = "\n".join(f"  {shlex.quote(line)}" for line in job_lines(jobs, arguments))
-    logs = plan.path.absolute() / "logs" / "slurm"
-    write_text(
-        path,
-        f"""#!/bin/bash
-#SBATCH --job-name={shlex.quote(plan.study.name)}
-#SBATCH --array=0-{len(jobs) - 1}
-#SBATCH --output={shlex.quote(f"{str(logs).replace('%', '%%')}/%A_%a.log")}
-#SBATCH --signal=USR1@300
-#SBATCH --requeue
-runs=(
-{lines}
-)
-srun bash -c "${{runs[$SLURM_ARRAY_TASK_ID]}}"
-""",
-    )
-    logs.mkdir(parents=True, exist_ok=True)  # Slurm opens the log before the script begins

@@ -16,7 +16,7 @@ from swerve.artifacts.study import (
     Trend,
 )
 from swerve.config.stages import Control
-from swerve.settings import InnerShare, Model, Words
+from swerve.settings import InnerShare, Model, PositiveInt, Words
 from swerve.study.tune import Changes, Seeds, Tuning, check_known
 from swerve.study.verdict import VerdictRule
 
@@ -72,15 +72,20 @@ class StudyFile(Model):
     seeds: Seeds = (0, 1, 2)
     """Each variant is run with each; a number n stands for 0 to n - 1."""
     variants: dict[str, Changes] = Field(min_length=1)
-    """Name -> changes to the recipe; with `recipe` among them, another recipe and changes to it."""
+    """Name -> changes to the recipe; with `recipe` among them, another recipe and changes to it; with `processes`, so
+    many. A model `VARIANT:rl-30` is a checkpoint of that variant's run of the same seed, which is done before."""
     baseline: str | None = None
     """The variant that others are compared with; null: the first."""
     start: StudyStart | None = None
     """What all runs begin with; null: what the recipe says."""
     measures: tuple[str, ...] = ()
     """What is compared, the headline first; empty: everything that was measured."""
+    embedding_model: str | None = None
+    """Folder or hub name of a model of sentence-transformers, by which `embedding_similarity` is measured."""
     steps: tuple[StudyStep, ...] = ("train", "eval")
     """What is done of each run."""
+    processes: PositiveInt = 1
+    """Of each run, started by torchrun on one machine, such as one for each GPU."""
     expected: tuple[Expectation, ...] = ()
     """Trends that were found elsewhere, each answered with yes or no."""
     confidence: InnerShare = 0.95
@@ -106,6 +111,9 @@ class StudyFile(Model):
                 )
             if not isinstance(changes.get("recipe", ""), str):
                 raise ValueError(f"variant {name!r}: recipe is a name or a path")
+            processes = changes.get("processes", 1)
+            if not isinstance(processes, int) or isinstance(processes, bool) or processes < 1:
+                raise ValueError(f"variant {name!r}: processes is a number of at least 1, got {processes!r}")
             if "seed" in changes or "name" in changes:
                 raise ValueError(f"variant {name!r} changes its seed or name; seeds are given under 'seeds'")
         return variants

@@ -64,7 +64,7 @@ def train(
     # What can be said without torch is said at once.
     parsed = overrides_of(overrides, changes)
     known = known_run(recipe) if resume else None
-    config = load_config(recipe if known is None else known, *parsed)
+    config = load_config(recipe if known is None else known, *overrides, **changes)
     directory = run_directory(config, known if out is None and known is not None else out)
     if known is not None:
         check_copied(config, known, parsed)
@@ -142,4 +142,4 @@ def known_run(recipe: RecipeSource) -> RunDirectory | None:
     return None
 
 
-make_callable(__name__)
+make_callable(__name__, __name__)

@@ -15,7 +15,7 @@ from swerve.config.supervised_stages import RejectStage, SftStage
 from swerve.errors import ConfigError, nearest
 from swerve.models.hub import is_left_open
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
-from swerve.models.starting_model import OTHER_TOKENS, is_of_run, read_architecture, recipe_architecture
+from swerve.models.starting_model import OTHER_TOKENS, read_architecture, recipe_architecture
 from swerve.positions import limit_said, max_positions, max_sampled
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.data_specs import check_source, parse_spec
@@ -255,7 +255,7 @@ def check_recipe_models(
     for stage in _stages_left(config, done):
         for key, name in stage.frozen_models.items():
             key = f"stages.{stage.label}.{key}"
-            if is_of_run(name, config):
+            if config.is_own(name):
                 _check_kept(name, config, key=key)
                 continue
             if not is_here:

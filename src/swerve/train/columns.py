@@ -199,3 +199,22 @@ def _spread(mask: Tensor, values: Tensor) -> Tensor:
     table = torch.zeros(mask.shape)
     table[mask.cpu()] = values.float().cpu()
     return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyStep:
+    """What the updates of one step learn from, on this process: B completions of at most T tokens."""
+
+    sequences: Sequence[TokenSequence]
+    members: Sequence[Member]
+    """Which of the step's completions they are."""
+    table: TokenTable
+    rewards: Tensor
+    """`[B]`."""
+    columns: TokenColumns
+    """`[B, T]` each."""
+    entropies: Float[Tensor, " B"]
+    """Of each completion, summed over its tokens, under the policy before the updates; NaN where the sampler does not
+    know it."""
+    batches: Callable[[], Sequence[TokenBatch]]
+    """Returns micro-batches of all the completions; all processes must call it."""

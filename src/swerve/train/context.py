@@ -23,7 +23,7 @@ from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
-from swerve.train.columns import Member
+from swerve.train.columns import Member, PolicyStep
 from swerve.train.curriculum import Draws
 from swerve.train.learner import Learner
 from swerve.train.phases import Phase
@@ -107,6 +107,9 @@ class StageContext:
     """Raises InterruptedRunError if a signal asked for a stop: for work before the stage's first update."""
     history: list[Mapping[str, Any]] = field(default_factory=list)
     """The run's lines of problems.jsonl so far; it grows with every step."""
+    reweigh: Callable[[PolicyStep, StepRollouts, int], PolicyStep] | None = None
+    """(what the updates learn from, rollouts, step from 0) -> the same with other weights: of a replay that leaves out
+    groups."""
     pending: dict[int, StepRollouts] = field(default_factory=dict)
     """Rollouts that were sampled ahead, by the 0-based number of the step that learns from them: one step's at most."""
 

@@ -84,8 +84,13 @@ def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]
                 yield f"{place}.kl", settings.get("kl"), kl_placement
 
 
-def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory) -> None:
+def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory, *, to: str = "resume") -> None:
     """Check that the custom parts and data files of a run are those it began with.
+
+    Args:
+        digests: of those that are there now.
+        run: it.
+        to: what cannot be done with it otherwise.
 
     Raises:
         ConfigError: a file has changed since.
@@ -94,6 +99,6 @@ def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory) -> Non
     changed = [key for key, digest in digests.items() if recorded.get(key) != digest]
     if changed:
         raise ConfigError(
-            f"cannot resume {run.path}: the code or data of {', '.join(changed)} has changed since the run began; "
+            f"cannot {to} {run.path}: the code or data of {', '.join(changed)} has changed since the run began; "
             "restore it, or start another run with --out"
         )

@@ -6,8 +6,9 @@ from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
 from swerve.models.head import limit_ids_of, model_head
+from swerve.models.hub import checkpoint_folder
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
-from swerve.models.starting_model import OTHER_TOKENS, is_of_run
+from swerve.models.starting_model import OTHER_TOKENS
 from swerve.train.context import StageContext
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.sharded_model import load_for, model_class
@@ -20,12 +21,13 @@ def frozen_policy(context: StageContext) -> ReplicatedModel:
 
 
 def load_named(name: str, context: StageContext) -> LoadedModel:
-    """Load an earlier checkpoint of the run (`sft`, `rl-30`), a model folder, or a model of the hub.
+    """Load an earlier checkpoint of the run (`sft`, `rl-30`) or of another (`RUN:rl-30`), a folder, or one of the hub.
 
     Raises:
         CheckpointError: there is no such model, or it is damaged.
     """
-    path = context.run.select_checkpoint(name).path if is_of_run(name, context.config) else name
+    is_own = context.config.is_own(name)
+    path = context.run.select_checkpoint(name).path if is_own else checkpoint_folder(name)
     return load_for(context.config.runtime, path, context.world)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.artifacts.checkpoint import CheckpointRef
@@ -48,6 +49,7 @@ from swerve.train.checks import (
 from swerve.train.context import StageContext
 from swerve.train.curriculum import Draws, stage_draws
 from swerve.train.custom_parts import check_unchanged, custom_digests, load_custom_parts
+from swerve.train.disk import check_disk, run_disk
 from swerve.train.engine_check import engine_check
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.mismatch import judge_mismatch
@@ -152,7 +154,7 @@ def _with_base(session: Session) -> Iterator[None]:
 
 
 def _check_same_problems(session: Session, problems: Sequence[Problem]) -> None:
-    """Check that the training problems are those that the run began with, or write down their digest."""
+    """Check that the training problems are those that the run began with; write down their digest, and who trains."""
     run = session.run
     provenance, digest = run.read_provenance(), problems_digest(problems)
     if provenance.setdefault("problems_sha256", digest) != digest:
@@ -160,6 +162,8 @@ def _check_same_problems(session: Session, problems: Sequence[Problem]) -> None:
             f"cannot resume {run.path}: its training problems, or what grades them, have changed since the run began; "
             "restore the files that the task names, or start another run with --out"
         )
+    # What else the arithmetic depends on: of a run that others continued, every number of processes.
+    provenance["num_processes"] = sorted({*provenance.get("num_processes", []), session.world.size})
     if session.world.is_main:
         run.write_provenance(provenance)
 
@@ -183,15 +187,15 @@ def _train_stages(
     check_solution_lengths(config, model.config, tokenizer, problems, checks_solutions=not family.is_prose)
     _note_prompts(session, problems, model, tokenizer)
     draws = {stage.label: stage_draws(phases_of(stage), family, problems, seed=config.seed) for stage in config.stages}
-    history: list[Mapping[str, Any]] = [line for line in read_metrics(run.problems_path) if line["step"] <= done]
     if newest is not None:
         _make_up_evaluation(session, newest, family)
-    weights = _trained_weights(session, model)
+    weights = trained_weights(session, model)
     declare_stop_ids(model, tokenizer)
     if world.is_main:
         base = None if config.model.lora is None else initial_model(config, run)
         check_saving(model, tokenizer, weights.whole_weights(), run.path / "saving-trial", base=base)
-    moments = {} if state is None else state.trainer
+    if newest is None:
+        check_disk(run_disk(config, model), run.path)
     engine_of_policy = PolicyEngine(
         lambda: make_engine(config.rollout.engine, model, tokenizer, max_rows=config.runtime.max_rows),
         engine_check(config, weights, tokenizer, problems),
@@ -207,23 +211,56 @@ def _train_stages(
         closing(engine_of_policy) as engine,
     ):
         session.interruption.raises = False  # from here on a step is finished first, and saved
-        first_step = 0
-        for stage in config.stages:
-            if done < first_step + stage.steps:
-                # The optimizer continues inside a stage.
-                learner = _learner(stage, weights, tokenizer)
-                if newest is not None and done > first_step:
-                    load_trainer_state(newest.path, learner, moments)
-                pending = moments.pop(PENDING, None)
-                moments.clear()
-                for phase, drawn in zip(phases_of(stage), draws[stage.label], strict=True):
-                    steps = range(max(phase.steps.start, done - first_step), phase.steps.stop)
-                    if steps:
-                        context = _context(session, family, phase, steps, learner, engine, first_step, drawn, history)
-                        restore_pending(phase.stage, context, steps.start, pending)
-                        pending = None
-                        _train_phase(session, phase, steps, context, trackers)
-            first_step += stage.steps
+        for phase, steps, context in phases_to_train(
+            session, family, draws, weights, tokenizer, engine, newest, {} if state is None else state.trainer
+        ):
+            _train_phase(session, phase, steps, context, trackers)
+
+
+def phases_to_train(
+    session: Session,
+    family: ProblemFamily,
+    draws: Mapping[str, Sequence[Draws]],
+    weights: ReplicatedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    engine: PolicyEngine,
+    newest: CheckpointRef | None,
+    moments: dict[str, dict[str, Tensor]],
+) -> Iterator[tuple[Phase, range, StageContext]]:
+    """Yield each phase with steps to come, these steps and what they work with; they are to be made before the next.
+
+    Args:
+        session: of the run.
+        family: the task's.
+        draws: of each stage's phases, by its label.
+        weights: as they are after `newest`.
+        tokenizer: the model's.
+        engine: samples.
+        newest: the checkpoint that training continues from; None: the beginning.
+        moments: the trainer's state that is in it; it is emptied.
+    """
+    done, first_step = newest.step if newest else 0, 0
+    history: list[Mapping[str, Any]] = [
+        line for line in read_metrics(session.run.problems_path) if line["step"] <= done
+    ]
+    for stage in session.config.stages:
+        if done < first_step + stage.steps:
+            # The optimizer continues inside a stage.
+            learner = _learner(stage, weights, tokenizer)
+            if newest is not None and done > first_step:
+                load_trainer_state(newest.path, learner, moments)
+            pending = moments.pop(PENDING, None)
+            moments.clear()
+            for phase, drawn in zip(phases_of(stage), draws[stage.label], strict=True):
+                steps = range(max(phase.steps.start, done - first_step), phase.steps.stop)
+                if steps:
+                    if phase.resets_optimizer and steps.start == phase.steps.start:
+                        learner.optimizer.state.clear()
+                    context = _context(session, family, phase, steps, learner, engine, first_step, drawn, history)
+                    restore_pending(phase.stage, context, steps.start, pending)
+                    pending = None
+                    yield phase, steps, context
+        first_step += stage.steps
 
 
 def _train_phase(
@@ -235,8 +272,6 @@ def _train_phase(
 ) -> None:
     """Make the updates of these steps of a phase: the training loop."""
     config, world, stage = session.config, session.world, phase.stage
-    if phase.resets_optimizer and steps.start == phase.steps.start:
-        context.learner.optimizer.state.clear()
     runner = make_runner(stage, context)
     evaluation = LiveEvaluation(stage, context)
     divergence = None
@@ -307,7 +342,7 @@ def _make_up_evaluation(session: Session, newest: CheckpointRef, family: Problem
         evaluate_checkpoint(config, run, newest, family, heldout_problems(config, family), world)
 
 
-def _trained_weights(session: Session, model: PreTrainedModel) -> ReplicatedModel:
+def trained_weights(session: Session, model: PreTrainedModel) -> ReplicatedModel:
     """Return the model in training, and say what may surprise about it."""
     config, world = session.config, session.world
     for stage in config.stages:

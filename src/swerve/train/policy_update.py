@@ -27,11 +27,10 @@ from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.losses import clip_fraction, sequence_log_ratio, value_loss
 from swerve.functional.token_weights import importance_log_ratio, importance_weights, reduction_weights
 from swerve.recipes.custom import custom_function, load
-from swerve.train.columns import SignalRecorder, TokenColumns, TokenSignals
+from swerve.train.columns import PolicyStep, SignalRecorder, TokenColumns, TokenSignals
 from swerve.train.context import Metrics, StageContext
 from swerve.train.kl import KlTerm, RefLogits
 from swerve.train.learner import Learner, learning_rate
-from swerve.train.preparation import PolicyStep
 from swerve.world import World
 
 _PER_TOKEN = ("entropy", "logprob_gap", "clipped_share", "kl", "corrected_share", "value_loss")
@@ -61,7 +60,7 @@ def update_policy(
     recorder = SignalRecorder(step.table)
     for epoch in range(stage.num_epochs):
         for rows in _minibatches(step, stage, context, index, epoch):
-            columns, num_tokens = _weighted(step, rows, stage, context)
+            columns, num_tokens = weighted_columns(step, rows, stage, context)
             if not num_tokens:  # no process has a completion
                 continue
             # One optimizer step from the completions that have a gradient.
@@ -213,7 +212,7 @@ def _micro_batches(
     return batches(learns), batches(~learns & ~is_known), unread
 
 
-def _weighted(
+def weighted_columns(
     step: PolicyStep, rows: Sequence[int], stage: RlStage, context: StageContext
 ) -> tuple[TokenColumns, float]:
     """Return the columns of the update from `rows`, weighted by its denominators, and its tokens over all processes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from swerve.batch import TokenBatch, TokenSequence
+from swerve.batch import TokenBatch
 from swerve.config.objectives import AdvantageConfig, CustomAdvantages, GaeAdvantages, GroupAdvantages
 from swerve.config.stages import RlStage
 from swerve.functional.advantages import Moments, moments, reward_to_go
@@ -20,30 +20,11 @@ from swerve.functional.advantages import whiten as whiten_tokens
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.token_weights import entropy_threshold, top_entropy_mask
 from swerve.recipes.custom import custom_function, load
-from swerve.train.columns import Member, TokenColumns, TokenTable, score_tokens
+from swerve.train.columns import Member, PolicyStep, TokenColumns, TokenTable, score_tokens
 from swerve.train.context import StageContext, StepRollouts
 from swerve.train.kl import KlTerm
 from swerve.train.learner import Learner
 from swerve.world import World
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyStep:
-    """What the updates of one step learn from, on this process: B completions of at most T tokens."""
-
-    sequences: Sequence[TokenSequence]
-    members: Sequence[Member]
-    """Which of the step's completions they are."""
-    table: TokenTable
-    rewards: Tensor
-    """`[B]`."""
-    columns: TokenColumns
-    """`[B, T]` each."""
-    entropies: Float[Tensor, " B"]
-    """Of each completion, summed over its tokens, under the policy before the updates; NaN where the sampler does not
-    know it."""
-    batches: Callable[[], Sequence[TokenBatch]]
-    """Returns micro-batches of all the completions; all processes must call it."""
 
 
 def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, kl: KlTerm) -> PolicyStep:

@@ -21,13 +21,14 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.import_utils import is_liger_kernel_available
 
-from swerve.batch import TokenBatch, checked_head, completion_hidden, reads_packed_rows, token_batches
+from swerve.batch import TokenBatch, checked_head, completion_hidden, token_batches
 from swerve.config.runtime import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import ConfigError, MismatchError, MissingExtraError
 from swerve.models.adapter import has_adapter, sharing_copy, trainable_names, whole_tensors
 from swerve.models.fast_layers import use_fast_layers
 from swerve.models.head import Head, head_tolerance
 from swerve.models.packed_attention import use_attention
+from swerve.train.packed_rows import reads_packed_rows
 from swerve.world import World
 
 

@@ -18,12 +18,13 @@ from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.responses import Response, response_from_row, response_row
 from swerve.artifacts.tables import write_table
 from swerve.config.stage_base import SamplingStage
-from swerve.config.stages import StageConfig
+from swerve.config.stages import DistillStage, RlStage, StageConfig
 from swerve.rollout.groups import response_metrics
 from swerve.train.balance import deal
 from swerve.train.columns import Member, TokenSignals
 from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.health.ungraded import outcome_figures
+from swerve.train.rewards import training_rewards
 from swerve.types import Problem, Prompt, Rollout, RolloutGroup
 from swerve.world import World
 
@@ -126,11 +127,27 @@ def pending_state(context: StageContext) -> dict[str, dict[str, Tensor]]:
 
 def restore_pending(stage: StageConfig, context: StageContext, index: int, saved: Mapping[str, Tensor] | None) -> None:
     """Take up the rollouts of the step with 0-based number `index` that `pending_state` saved; None: it saved none."""
-    if saved is None or not isinstance(stage, SamplingStage):
+    if saved is None or not isinstance(stage, RlStage | DistillStage):
         return
     rows = TABLE.read(saved["table"].numpy().tobytes()).to_pylist()
+    context.pending[index] = step_of_rows(rows, stage, context, index)
+
+
+def step_of_rows(
+    rows: Sequence[Mapping[str, Any]], stage: RlStage | DistillStage, context: StageContext, index: int
+) -> StepRollouts:
+    """Return this process's groups of the step with 0-based number `index` from the rows of all processes.
+
+    The problems are drawn again, round by round, and each process takes the groups that it had sampled. What training
+    makes of the verdicts is made again where the rows do not say it.
+
+    Args:
+        rows: of the rollouts table, by group and sample; of a checkpoint also with `training_reward`.
+        stage: the step's.
+        context: the stage's.
+        index: of the step.
+    """
     by_group = {number: list(group) for number, group in groupby(rows, key=itemgetter("group"))}
-    # The problems are drawn again, round by round, and each process takes the groups that it had sampled.
     rounds = [list(numbers) for _, numbers in groupby(by_group, key=lambda number: number // stage.prompts_per_step)]
     drawn: dict[int, Problem] = {}
     mine: list[int] = []
@@ -139,10 +156,14 @@ def restore_pending(stage: StageConfig, context: StageContext, index: int, saved
         drawn.update(zip(numbers, problems, strict=True))
         mine += context.world.shard(numbers)
     groups = [_group(drawn[number], by_group[number]) for number in mine]
-    context.pending[index] = StepRollouts(
+    rewards: list[Sequence[float]] = []
+    for number, group in zip(mine, groups, strict=True):
+        known: list[Any] = [row.get("training_reward") for row in by_group[number]]
+        rewards.append(training_rewards(group, stage, context, index, number) if None in known else known)
+    return StepRollouts(
         groups=groups,
         numbers=mine,
-        rewards=[[row["training_reward"] for row in by_group[number]] for number in mine],
+        rewards=rewards,
         num_refills=len(rounds) - 1,
         drawn=list(drawn.values()),
         draw_metrics=context.draw_metrics(list(drawn.values()), step=index),

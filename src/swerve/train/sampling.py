@@ -39,14 +39,18 @@ class StepSampler:
         rollouts = context.pending.pop(index, None)
         self._has_sampled = rollouts is None
         if rollouts is None:
-            context.world.doing("sampling in")
-            params = self._params(with_entropy=self._leaves_unread)
-            with context.awake_engine(step=index) as engine:
-                first = self._sampled(index, engine, self._drawn(index), params)
-                rollouts = self._refilled(first, index, engine, params)
+            rollouts = self.sample(index)
         if context.records_solved:  # before the next step's problems are drawn
             context.record_solved(index, _solved(rollouts, context))
         return rollouts
+
+    def sample(self, index: int) -> StepRollouts:
+        """Sample and grade the rollouts of the step with 0-based number `index`."""
+        self._context.world.doing("sampling in")
+        params = self._params(with_entropy=self._leaves_unread)
+        with self._context.awake_engine(step=index) as engine:
+            first = self._sampled(index, engine, self._drawn(index), params)
+            return self._refilled(first, index, engine, params)
 
     @contextmanager
     def ahead(self, index: int) -> Iterator[None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from swerve.artifacts.files import read_json, write_json
-from swerve.errors import MissingExtraError
+from swerve.errors import MissingExtraError, SwerveError, said_by
 
 Tracker: TypeAlias = Callable[[dict[str, float], int], object]
 """(values by name, global step) -> recorded."""
@@ -33,11 +33,23 @@ def open_trackers(
         config: the run's, shown beside the metrics.
 
     Raises:
-        MissingExtraError: a tracker's package is not installed.
+        MissingExtraError: a tracker's package, or one that it needs, is not installed.
+        SwerveError: a tracker cannot begin; the message names it.
     """
     modules = {name: _module(name) for name in names}
     with ExitStack() as ends:
-        yield [_OPENERS[name](module, run, first_step, dict(config), ends) for name, module in modules.items()]
+        yield [_opened(name, module, run, first_step, config, ends) for name, module in modules.items()]
+
+
+def _opened(name: str, module: Any, run: Path, first_step: int, config: Mapping[str, Any], ends: ExitStack) -> Tracker:
+    try:
+        return _OPENERS[name](module, run, first_step, dict(config), ends)
+    except SwerveError:
+        raise
+    except Exception as error:  # the packages raise types of their own
+        raise SwerveError(
+            f"runtime.trackers: [{name}] cannot begin: {said_by(error)}; mend it, or leave the tracker out"
+        ) from error
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -54,7 +66,7 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module("torch.utils.tensorboard" if name == "tensorboard" else name)
     except ModuleNotFoundError as error:
-        raise MissingExtraError(name, name, f"runtime.trackers: [{name}]") from error
+        raise MissingExtraError(error.name or name, name, f"runtime.trackers: [{name}]") from error
 
 
 def _name_there(run: Path, tracker: str, new: str | None = None) -> str | None:

@@ -87,7 +87,7 @@ def view_page(kind: str, name: str, state: Mapping[str, Any]) -> str:
     """
     return fill_template(
         "view.html.j2",
-        scripts=("dom.js", "view.js", "page.js"),
+        scripts=("dom.js", "tables.js", "page.js", "view.js"),
         styles=("page.css", "view.css"),
         data={"kind": kind, "state": state},
         kind=kind,

@@ -80,7 +80,7 @@ def _shown(truth, size=0.0):
     claims = []
     for _ in range(DRAWS):
         right = [rng.binomial(NUM_SAMPLES, chances) for chances in truth(rng, size)]
-        verdicts = accuracy_part("rl", NUM_SAMPLES, np.array(right)).verdicts
+        verdicts = accuracy_part(("base", "rl"), NUM_SAMPLES, np.array(right)).verdicts
         claims += [verdict.claim for verdict in verdicts if verdict.shown]
     return {claim: claims.count(claim) / DRAWS for claim in set(claims)}
 

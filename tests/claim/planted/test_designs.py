@@ -48,7 +48,7 @@ def test_lines_of_many_cards_are_those_of_the_card(truth: designs.Truth, monkeyp
     rng = np.random.default_rng(5)
     for draw in range(12):
         right = np.array([rng.binomial(8, chances) for chances in truth(rng, 60, 0.4)])
-        shown = {line.claim: line.shown for line in accuracy_part("rl", 8, right).verdicts}
+        shown = {line.claim: line.shown for line in accuracy_part(("base", "rl"), 8, right).verdicts}
         for claim, (found, _) in (curves | one).items():
             assert found[draw] == shown.get(claim, False), claim
 

@@ -56,12 +56,12 @@ def test_accuracy_and_curves(num_problems: int, num_samples: int) -> None:
     shown = dict.fromkeys(("accuracy_rose", "accuracy_fell", "better_at_every_k", "curves_cross"), 0)
     for _ in range(DRAWS):
         right = np.array([rng.binomial(num_samples, own) for own in chances(rng, num_problems)])
-        part = accuracy_part("rl", num_samples, right, clusters=names(num_problems))
+        part = accuracy_part(("base", "rl"), num_samples, right, clusters=names(num_problems))
         for line in part.verdicts:
             shown[line.claim] += bool(line.shown)
         difference: Any = part.difference
         covered += not difference.excludes(0)
-        alone += bool(accuracy_part("rl", num_samples, right).verdicts[0].shown)
+        alone += bool(accuracy_part(("base", "rl"), num_samples, right).verdicts[0].shown)
     for claim, num in shown.items():
         assert num / DRAWS <= most(claim, num_problems, num_samples), f"{claim}: {num} of {DRAWS}"
     assert covered / DRAWS >= 0.93

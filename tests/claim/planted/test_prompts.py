@@ -31,7 +31,7 @@ def _shown(change: float, *prompts: float) -> float:
         chances = rng.beta(0.7, 1.3, NUM_PROBLEMS)
         trained = _drawn(rng, chances, change + rng.normal(0, SPREAD, NUM_PROBLEMS))
         bases = [_drawn(rng, chances, own + rng.normal(0, SPREAD, NUM_PROBLEMS)) for own in (0.0, *prompts)]
-        (line,) = prompts_part("rl", list("abcd")[: len(bases)], [(base, trained) for base in bases]).verdicts
+        (line,) = prompts_part(("base", "rl"), list("abcd")[: len(bases)], [(base, trained) for base in bases]).verdicts
         num += bool(line.shown)
     return num / DRAWS
 

@@ -13,7 +13,7 @@ RANDOM = {"selection": "random", "effect": {"mean": 0.011, "low": -0.004, "high"
 
 
 def test_the_sentences_on_prediction(entries: dict[str, Any], told: Any) -> None:
-    assert told(entries)["Cause"][2:] == (
+    assert told(entries)["Cause"][4:] == (
         "At the 297 swapped positions where the two models' tokens differ, these of 2 scores go (p adjusted for their "
         "number): JS and entropy of reference with larger effects.",
         "At the 297 swapped positions where the two models' tokens differ, continued by the checkpoint, none of 2 "
@@ -33,23 +33,29 @@ def spikes(low: float, high: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "ending"),
+    ("low", "high", "said"),
     [
-        (0.01, 0.05, "the token of rl-80 does more than another."),
-        (-0.05, 0.05, "the two are not distinguishable."),
-        (-0.05, -0.01, "the token of rl-80 does less than another."),
+        (0.01, 0.05, "The token of rl-80 does more than another"),
+        (-0.05, 0.05, "Whether the token of rl-80 does more than another is not to be seen"),
+        (-0.05, -0.01, "The token of rl-80 does less than another"),
     ],
 )
 def test_the_headline_is_the_token_against_another_at_the_same_place(
-    low: float, high: float, ending: str, told: Any
+    low: float, high: float, said: str, told: Any
 ) -> None:
     first = told({"causal": {"selections": [spikes(low, high), RANDOM]}})["Cause"][0]
+    more = f"{100 * (low + high) / 2:+.1f} ".replace("+0.0", "0.0")
+    assert first.startswith(f"{said}: at the 38 top spikes where it is not the rollout's own, dpo-8 ends right {more}")
+    assert " points more often after it than after a third token, which neither model would choose" in first
+    assert first.endswith("a true difference of 7.1 points would be seen eight times in ten.") == (low * high < 0)
+
+
+def test_of_few_spikes_the_headline_says_nothing(told: Any) -> None:
+    few = {**spikes(-0.05, 0.05), "num_different": 5}
+    first = told({"causal": {"selections": [few, RANDOM]}})["Cause"][0]
     assert first.startswith(
-        "At the 38 top spikes where rl-80 chooses another token than the rollout's own, dpo-8 ends right "
-        f"{100 * (low + high) / 2:+.1f} ".replace("+0.0", "0.0")
+        "Five spikes are too few to say whether the token of rl-80 does more than another: at the 5"
     )
-    assert " points more often after the token of rl-80 than after a third token, which neither model would" in first
-    assert first.endswith(f" choose: {ending}")
 
 
 def test_a_headline_that_was_not_measured_is_not_replaced_by_another_contrast(inputs_of: Any, told: Any) -> None:
@@ -72,23 +78,24 @@ def test_the_effect_against_the_rollouts_own_token_stands_beside_its_controls(to
         "effect": {"mean": 0.0, "low": -0.03, "high": 0.03},
     }
     spike = {**SPIKE, "alternative_effect": {"mean": 0.6, "low": 0.5, "high": 0.7}}
-    assert told({"causal": {"selections": [spike, matched, RANDOM]}})["Cause"][1] == (
+    assert told({"causal": {"selections": [spike, matched, RANDOM]}})["Cause"][1:4] == (
         "In place of the rollout's own token at the top spike, the token of rl-80 changes how often dpo-8 ends right "
-        "by +87.4 (+82.5 to +91.6) points, the third token by +60 (+50 to +70); at matched positions by 0.0 "
-        "(-3.0 to +3.0) (the same token at 10 of 40); at random positions by +1.1 (-0.4 to +2.9)."
+        "by +87.4 (+82.5 to +91.6) points, the third token by +60 (+50 to +70).",
+        "At matched positions the same swap changes it by 0.0 (-3.0 to +3.0) (the same token at 10 of 40).",
+        "At random positions the same swap changes it by +1.1 (-0.4 to +2.9).",
     )
     same = {"selection": "matched", "num_positions": 40, "effect": None}
-    assert told({"causal": {"selections": [SPIKE, same]}})["Cause"][1].endswith(
-        "; at matched positions both models choose the same token, so nothing is swapped; random positions were not "
-        "measured."
+    assert told({"causal": {"selections": [SPIKE, same]}})["Cause"][2:4] == (
+        "At matched positions both models choose the same token, so nothing is swapped.",
+        "At random positions no token was forced.",
     )
 
 
 @pytest.mark.parametrize(
     ("low", "ending"),
     [
-        (0.01, ", which is +5.0 (+1.0 to +9.0) below the spike"),
-        (-0.01, ", which is +4.0 (-1.0 to +9.0) below the spike, so the spike is not distinguishable from them"),
+        (0.01, ", +5.0 (+1.0 to +9.0) less than at the spike."),
+        (-0.01, "; no difference from the spike is to be seen, +4.0 (-1.0 to +9.0)."),
     ],
 )
 def test_a_control_is_set_against_the_spike_by_their_paired_difference(low: float, ending: str, told: Any) -> None:
@@ -96,8 +103,8 @@ def test_a_control_is_set_against_the_spike_by_their_paired_difference(low: floa
     difference = {"mean": (low + 0.09) / 2, "low": low, "high": 0.09}
     differences = [{"control": "matched", "difference": difference}]
     policy = {"policy": "reference", "selections": selections, "differences": differences}
-    said = told({"causal": {"selections": selections, "policies": [policy]}})["Cause"][1]
-    assert f"at matched positions by +80.0 (+70.0 to +83.0){ending}" in said
+    said = told({"causal": {"selections": selections, "policies": [policy]}})["Cause"][2]
+    assert said == f"At matched positions the same swap changes it by +80.0 (+70.0 to +83.0){ending}"
 
 
 def test_every_policy_and_token_has_its_rows(inputs_of: Any, rows_of: Any) -> None:
@@ -121,7 +128,7 @@ def test_every_policy_and_token_has_its_rows(inputs_of: Any, rows_of: Any) -> No
     assert [(row[0], row[1], *row[-2:]) for row in causal.texts] == [
         ("Top spike, token of rl-80", "+87.4 (+82.5 to +91.6)", "0.25", "0.0040"),
         ("Top spike, token of neither", "+60 (+50 to +70)", none, none),
-        ("Top spike, difference", "+30 (+20 to +40)", none, none),
+        ("Top spike, difference at 38 of 40", "+30 (+20 to +40)", none, none),
         ("Top spike minus random position", "+60 (+50 to +70)", "0.25", none),
     ]
     assert causal.records[0]["effect_points"] == pytest.approx(87.4)
@@ -134,7 +141,7 @@ def test_a_correlation_that_does_not_outlast_the_number_of_scores_is_not_claimed
         rho = {"mean": mean, "low": mean - 0.2, "high": mean + 0.2, "p_value": 0.02, "num_clusters": 50}
         scores = [{"selector": "js", "spearman": rho, "p_adjusted": p_adjusted}]
         entry = {"policy": "reference", "num_positions": num, "selectors": scores}
-        return next(iter(told({"prediction": [entry]})["Cause"][2:]), "")
+        return next(iter(told({"prediction": [entry]})["Cause"][4:]), "")
 
     where = "At the 40 swapped positions where the two models' tokens differ, "
     assert said(0.3, 0.16) == f"{where}none of 1 scores is shown to go with the size of the effect."

@@ -8,22 +8,20 @@ from typing import Any
 def test_the_sentences_on_divergence(entries: dict[str, Any], told: Any) -> None:
     last = {"checkpoint": "rl-80", "js": {"mean": 0.008, "low": 0.007, "high": 0.009}}
     assert told({**entries, "divergences": [last]})["Divergence"] == (
-        "Before the stage, dpo-8 differed from sft-500 by 5.00e-4 (4.50e-4 to 5.50e-4) nats (JS), less than what the "
-        "stage changed (+0.0076 (+0.0066 to +0.0086) more, paired): rl-80 differs from dpo-8 by 0.0080 (0.0070 to "
-        "0.0090).",
-        "Of 7 steps between neighbouring checkpoints most changed from rl-70 to rl-80 (not distinguishable from rl-60 "
-        "to rl-70, paired over problems), by 0.00700 (0.00630 to 0.00770).",
-        "Mean entropy on these rollouts is 0.0110 (0.0100 to 0.0120) nats at rl-80, -0.0110 (-0.0130 to -0.0090) "
-        "against dpo-8.",
+        "The stage changed more than the training before it: rl-80 lies 0.0080 (0.0070 to 0.0090) nats a token (JS) "
+        "from dpo-8, dpo-8 5.00e-4 (4.50e-4 to 5.50e-4) from sft-500; the difference is +0.0076 (+0.0066 to +0.0086).",
+        "Of 7 steps between neighbouring checkpoints most changed from rl-70 to rl-80, by 0.00700 (0.00630 to 0.00770) "
+        "nats a token (JS). As far as can be seen, as much changed from rl-60 to rl-70.",
+        "On these rollouts rl-80 is surer than dpo-8: its mean entropy is 0.0110 (0.0100 to 0.0120) nats a token, a "
+        "change of -0.0110 (-0.0130 to -0.0090).",
     )
 
 
 def test_a_pair_without_an_interval_is_not_told_to_be_alike(entries: dict[str, Any], told: Any) -> None:
     pairs = [{**pair, "behind": None} if pair["checkpoint"] == "rl-70" else pair for pair in entries["pairs"]]
-    assert (
-        "most changed from rl-70 to rl-80 (not determined, because the difference has no interval, against rl-60 to "
-        "rl-70), by 0.00700"
-    ) in str(told({**entries, "pairs": pairs})["Divergence"])
+    assert told({**entries, "pairs": pairs})["Divergence"][0].endswith(
+        " Whether less did from rl-60 to rl-70 is not determined: the difference has no interval."
+    )
 
 
 def test_stages_are_told_apart(entries: dict[str, Any], told: Any) -> None:

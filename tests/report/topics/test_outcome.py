@@ -12,6 +12,7 @@ from swerve.estimates import Estimate
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NUMBER
 from swerve.report.run_page import all_findings
+from swerve.report.story import sentence, verdicts
 from swerve.report.topics.outcome import TOPIC
 
 
@@ -150,3 +151,9 @@ def test_samples_of_two_models_from_files_have_their_accuracies(inputs_of: Any, 
         "On 31 problems, accuracy of the samples rose from 25% (15 to 35) at dpo-8 to 75% (65 to 85) at "
         "rl-80, by +50 (+40 to +60) points.",
     )
+    # The samples are in the user's files; their accuracies are what the rows have.
+    first, known = sentence(inputs), [one for one in verdicts(inputs) if one.id in ("accuracy", "sure")]
+    for text, evidence in [(first, first.evidence), *((f"{one.title} {one.text}", one.evidence) for one in known)]:
+        assert evidence is not None
+        assert [figure.name for figure in evidence.figures]
+        assert evidence.missing_in(text) == []

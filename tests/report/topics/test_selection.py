@@ -17,12 +17,19 @@ def test_the_sentences_on_what_was_read(entries: dict[str, Any], told: Any) -> N
         "On the same 400 problems, answering greedily, rl-80 alone is right on 211 and dpo-8 alone on 3 (p < 0.001, "
         "mid-p McNemar).",
         "Another draw of completions would select 70.0% (66.0 to 74.0) of these problems again.",
-        "JS of rl-80 is 0.0080 (0.0070 to 0.0090) nats per token on these rollouts; its mean is lower on "
-        "\N{LEFT DOUBLE QUOTATION MARK}dpo-8 right\N{RIGHT DOUBLE QUOTATION MARK} (a difference of "
-        "-0.0079 (-0.0089 to -0.0069)) and not distinguishable on "
-        "\N{LEFT DOUBLE QUOTATION MARK}rl-80 right\N{RIGHT DOUBLE QUOTATION MARK} (a difference of +0.0002 "
-        "(-0.0008 to +0.0012)).",
+        "On these rollouts the predictions of rl-80 and dpo-8 lie 0.0080 (0.0070 to 0.0090) nats a token apart (JS); "
+        "less far apart on \N{LEFT DOUBLE QUOTATION MARK}dpo-8 right\N{RIGHT DOUBLE QUOTATION MARK}, by -0.0079 "
+        "(-0.0089 to -0.0069); no difference from that is to be seen on "
+        "\N{LEFT DOUBLE QUOTATION MARK}rl-80 right\N{RIGHT DOUBLE QUOTATION MARK}: +0.0002 (-0.0008 to +0.0012).",
     )
+
+
+def test_of_few_rollouts_a_population_is_not_compared(entries: dict[str, Any], told: Any) -> None:
+    last = {"checkpoint": "rl-80", "js": {"mean": 0.008, "low": 0.007, "high": 0.009}}
+    first, right, other = entries["populations"][:3]
+    few = [first, {**right, "num_rollouts": 1, "above_headline": {"mean": 0.0, "low": -9.0, "high": 9.0}}, other]
+    said = told({**entries, "divergences": [last], "populations": few})["Selection"][-1]
+    assert "; the one of \N{LEFT DOUBLE QUOTATION MARK}dpo-8 right\N{RIGHT DOUBLE QUOTATION MARK} is too few" in said
 
 
 @pytest.mark.parametrize(("selection", "how"), [("greedy", "single samples"), ("split", "another draw of its samples")])

@@ -12,13 +12,15 @@ from swerve.report.topics.spikes import TOPIC, density_rows
 def test_the_sentences_on_wrong_steps_and_noise(entries: dict[str, Any], told: Any) -> None:
     assert told(entries)["Wrong steps"][1:] == (
         "As a score, JS ranks first wrong tokens above those that are not wrong with an AUC of 0.980 (0.960 to 1.000), "
-        "more than chance (0.500) and matched noise (0.850), not distinguishable from the reference's entropy (0.990).",
+        "more than chance (0.500) and matched noise (0.850), no different, as far as can be seen, from the reference's "
+        "entropy (0.990).",
         "Each by an interval of its own, 3 of 4 scores rank the known wrong steps above chance; AUCs are 0.120 (rise "
         "of entropy) to 0.980 (Reverse KL).",
         "Of the 270 z-score spikes 95.0% (92.0 to 98.0) are on a wrong step (by chance 2.4%), and 99.0% (97.0 to "
         "100.0) of the wrong steps have one (by chance 2.8%).",
         "By the z-score rule 23.1 (22.2 to 24.0) of 1,000 tokens are spikes between two runs of one model (23,600 "
-        "tokens), where every spike is false. rl-80 has 22.5.",
+        "tokens), where every spike is false.",
+        "rl-80 has 22.5 spikes in 1,000 tokens: as many as that, as far as can be seen.",
     )
 
 

@@ -71,8 +71,8 @@ def test_a_stop_for_the_mismatch_is_said(said: Any) -> None:
 
 
 def test_too_few_rollouts_are_said_to_be_too_few(said: Any) -> None:
-    assert said(summary={"reliable": False})[-1] == (
-        "The probe had too few rollouts for its metrics to be relied upon."
+    assert said(summary={"reliable": False, "num_rollouts": 12})[-1] == (
+        "Twelve rollouts are too few to rely upon the probe's metrics."
     )
 
 

@@ -16,14 +16,14 @@ def test_the_sentences_on_places(entries: dict[str, Any], told: Any) -> None:
     assert told(entries)["Where"] == (
         "Matched noise is 3 models that are as far from dpo-8 as rl-80 in random directions (mean JS 0.00780 to "
         "0.00830), for which they need 17.0 to 19.1 times the norm of what training changed.",
-        "Divergence on the middle third: 47.0% (45.0 to 49.0), more than chance (34.0%) and matched noise (35.0%), not "
-        "distinguishable from the reference's entropy (45.0%).",
-        "Divergence on style tokens: 2.1% (0.1 to 4.1), less than chance (8.5%), the reference's entropy (12.0%) and "
-        "matched noise (10.0%).",
-        "Divergence on the most uncertain fifth: 98.4% (96.4 to 100.0), more than chance (20.0%), the reference's "
-        "entropy (91.0%) and matched noise (75.0%).",
-        "Divergence on tokens moved the good way: 97.0% (95.0 to 99.0), more than chance (52.0%) and the reference's "
-        "entropy (60.0%), not distinguishable from matched noise (96.0%).",
+        "Of 200 rollouts, the middle third has 47.0% (45.0 to 49.0) of the divergence, more than chance (34.0%) and "
+        "matched noise (35.0%), no different, as far as can be seen, from the reference's entropy (45.0%).",
+        "Of 200 rollouts, style tokens have 2.1% (0.1 to 4.1) of the divergence, less than chance (8.5%), the "
+        "reference's entropy (12.0%) and matched noise (10.0%).",
+        "Of 200 rollouts, the most uncertain fifth of the tokens has 98.4% (96.4 to 100.0) of the divergence, more "
+        "than chance (20.0%), the reference's entropy (91.0%) and matched noise (75.0%).",
+        "Of 200 rollouts, tokens moved the good way have 97.0% (95.0 to 99.0) of the divergence, more than chance "
+        "(52.0%) and the reference's entropy (60.0%), no different, as far as can be seen, from matched noise (96.0%).",
         "Of 2 categories of tokens, these have more or less of the divergence than by chance, the reference's entropy "
         "and matched noise: number 66.0% (64.0 to 68.0) (more) and math symbol 2.0% (0.0 to 4.0) (less).",
         "In its own text, rl-80 writes the first choice of dpo-8 at 93.0% (92.0 to 94.0) of the tokens, its second or "
@@ -49,8 +49,8 @@ def test_a_difference_without_an_interval_is_not_one_that_is_not_there(entries: 
     said = told(without_intervals(entries, "noise"))["Where"]
     because = "not determined, because the difference has no interval, against matched noise"
     assert said[2] == (
-        "Divergence on style tokens: 2.1% (0.1 to 4.1), less than chance (8.5%) and the reference's entropy (12.0%), "
-        f"{because} (10.0%)."
+        "Of 200 rollouts, style tokens have 2.1% (0.1 to 4.1) of the divergence, less than chance (8.5%) and the "
+        f"reference's entropy (12.0%), {because} (10.0%)."
     )
     assert said[5] == "Of 2 categories it is not determined, because a difference has no interval."
     (claim,) = (

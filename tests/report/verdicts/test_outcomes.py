@@ -11,6 +11,7 @@ from swerve.estimates import Estimate
 from swerve.report.page import Verdict
 from swerve.report.read import Paired, ReportInputs
 from swerve.report.story import verdicts
+from swerve.report.verdicts.matter import matter
 
 UP, SAME, DOWN = (0.30, 0.24, 0.36), (0.01, -0.02, 0.04), (-0.30, -0.36, -0.24)
 
@@ -54,14 +55,14 @@ def compared(inputs_of: Any, after: float, difference: tuple[float, float, float
         (0.165, DOWN, 400, "Worse at the task: 46% to 16% right, greedily.",
          "Of 400 held-out problems, the same for both: -30.0 (-36.0 to -24.0) points."),
         (0.475, SAME, 400, "No change of accuracy to be seen: 46% right before, 48% after, greedily.",
-         "Of 400 held-out problems, the same for both: +1.0 (-2.0 to +4.0) points. Eight of ten such comparisons would "
-         "show a difference of 4.3 points."),
+         "Of 400 held-out problems, the same for both: +1.0 (-2.0 to +4.0) points; a true difference of 4.3 points "
+         "would be seen eight times in ten."),
         (0.765, None, 400, "Not determined whether it is better: 46% right before, 76% after, greedily.",
          "Of 400 held-out problems, because the two were not compared problem by problem."),
         (0.6, (0.135, -0.2, 0.47), 12,
-         "Too few problems to say whether it is better: 46% right before, 60% after, greedily.",
-         "Of 12 held-out problems, the same for both: +14 (-20 to +47) points. Eight of ten such comparisons would "
-         "show a difference of 48 points."),
+         "Twelve problems are too few to say whether it is better: 46% right before, 60% after, greedily.",
+         "Of 12 held-out problems, the same for both: +14 (-20 to +47) points; a true difference of 48 points would "
+         "be seen eight times in ten."),
         (0.9997, (0.53, 0.48, 0.58), 9000, "Better at the task: 46% to 99.97% right, greedily.",
          "Of 9,000 held-out problems, the same for both: +53.0 (+48.0 to +58.0) points."),
     ],
@@ -113,29 +114,33 @@ WHOLE = "84.5% (79.5 to 89.5) of 200 answers, by JS."
     [
         (200, at_place(*TOP, chance=(0.03, UP), entropy=(0.3, UP), noise=(0.2, UP)),
          "The change points at the mistakes: in 169 of 200 wrong answers `rl-80` changed the first wrong token most.",
-         f"{WHOLE} By chance it would be in 6; `dpo-8` was least sure there in 60; random changes of its weights that "
-         "move it as far have it there in 40."),
+         f"{WHOLE} By chance that would be so in 6; `dpo-8` was least sure at this place in 60; random changes of its "
+         "weights, as large as training's, move it most there in 40."),
         (200, at_place("top", "first_wrong", 0.05, chance=(0.3, DOWN), entropy=(0.4, DOWN)),
          "The change is not at the mistakes: in 10 of 200 wrong answers `rl-80` changed the first wrong token most, "
          "fewer than by chance.",
-         "5.0% (0.0 to 10.0) of 200 answers, by JS. By chance it would be in 60; `dpo-8` was least sure there in 80."),
+         "5.0% (0.0 to 10.0) of 200 answers, by JS. By chance that would be so in 60; `dpo-8` was least sure at this "
+         "place in 80."),
         (200, at_place(*TOP, chance=(0.03, UP), entropy=(0.905, BEHIND)),
-         "In 169 of 200 wrong answers `rl-80` changed the first wrong token most. `dpo-8` was least sure there in 181: "
-         "no sign that it found the mistakes.",
-         f"{WHOLE} By chance it would be in 6; `dpo-8` was least sure there in 181."),
+         "In 169 of 200 wrong answers `rl-80` changed the first wrong token most. `dpo-8` was least sure at this "
+         "place in 181, so this is no sign that it found the mistakes.",
+         f"{WHOLE} By chance that would be so in 6; `dpo-8` was least sure at this place in 181."),
         (200, at_place(*TOP, chance=(0.03, UP), entropy=(0.845, NONE)),
-         "In 169 of 200 wrong answers `rl-80` changed the first wrong token most. `dpo-8` was least sure there in 169: "
-         "no sign that it found the mistakes.",
-         f"{WHOLE} By chance it would be in 6; `dpo-8` was least sure there in 169. Eight of ten such comparisons "
-         "would show a difference of 7.1 points."),
+         "In 169 of 200 wrong answers `rl-80` changed the first wrong token most. `dpo-8` was least sure at this "
+         "place in 169, so this is no sign that it found the mistakes.",
+         f"{WHOLE} By chance that would be so in 6; `dpo-8` was least sure at this place in 169. It differs from the "
+         "reference's entropy by 0.0 (-5.0 to +5.0) points; a true difference of 7.1 points would be seen eight times "
+         "in ten."),
         (200, at_place(*TOP, chance=(0.03, None), entropy=(0.3, None)),
          "In 169 of 200 wrong answers `rl-80` changed the first wrong token most. Whether that is more than without "
          "training is not determined.",
-         f"{WHOLE} By chance it would be in 6; `dpo-8` was least sure there in 60. Not determined against chance and "
-         "the reference's entropy, because the difference has no interval."),
+         f"{WHOLE} By chance that would be so in 6; `dpo-8` was least sure at this place in 60. Not determined "
+         "against chance and the reference's entropy, because the difference has no interval."),
         (8, at_place("top", "first_wrong", 0.75, chance=(0.03, UP), entropy=(0.25, UP)),
-         "In 6 of 8 wrong answers `rl-80` changed the first wrong token most. So few decide nothing.",
-         "75.0% (70.0 to 80.0) of 8 answers, by JS. By chance it would be in 0; `dpo-8` was least sure there in 2."),
+         "Eight answers are too few to say where the change points: in 6 of 8 wrong answers `rl-80` changed the first "
+         "wrong token most.",
+         "75.0% (70.0 to 80.0) of 8 answers, by JS. By chance that would be so in none; `dpo-8` was least sure at "
+         "this place in 2."),
     ],
 )  # fmt: skip
 def test_place_of_the_highest_divergence(inputs_of: Any, num: int, claim: Any, title: str, text: str) -> None:
@@ -145,8 +150,8 @@ def test_place_of_the_highest_divergence(inputs_of: Any, num: int, claim: Any, t
 def test_place_of_a_sentence(inputs_of: Any) -> None:
     claim = at_place("top", "first_wrong_sentence", 0.5, chance=(0.2, UP), length=(0.45, NONE))
     assert told(inputs_of(summary={**hits(40, of_sentences=True), **claim}), "place")[0] == (
-        "In 20 of 40 wrong answers `rl-80` changed a token of the first wrong sentence most. That is the longest "
-        "sentence in 18: no sign that it found the mistakes."
+        "In 20 of 40 wrong answers `rl-80` changed a token of the first wrong sentence most. It is the longest "
+        "sentence in 18, so this is no sign that it found the mistakes."
     )
 
 
@@ -159,14 +164,15 @@ def test_place_of_a_sentence(inputs_of: Any) -> None:
          "The change avoids what `dpo-8` is unsure of: 10% of it on the fifth of the tokens where `dpo-8` is least "
          "sure."),
         (200, 0.81, {"chance": (0.2, UP), "entropy": (0.95, DOWN), "noise": (0.8, NONE)},
-         "81% of the change lies on the fifth of the tokens where `dpo-8` is least sure. Of its own entropy 95% lies "
-         "there; of random changes of its weights that move it as far, 80%: no sign of what training sought."),
+         "81% of the change lies on the fifth of the tokens where `dpo-8` is least sure. Of the entropy of "
+         "`dpo-8` 95% lies there; random changes of its weights, as large as training's, would put 80% there, so this "
+         "is no sign of what training sought."),
         (200, 0.81, {"chance": (0.2, None)},
          "81% of the change lies on the fifth of the tokens where `dpo-8` is least sure. Whether that is more than "
          "without training is not determined."),
         (10, 0.81, {"chance": (0.2, UP)},
-         "81% of the change lies on the fifth of the tokens where `dpo-8` is least sure. So few answers decide "
-         "nothing."),
+         "Ten answers are too few to say where the change lies: 81% of it on the fifth of the tokens where `dpo-8` is "
+         "least sure."),
     ],
 )  # fmt: skip
 def test_place_where_the_reference_is_unsure(inputs_of: Any, num: int, share: float, nulls: Any, title: str) -> None:
@@ -184,11 +190,13 @@ def swapped(
     *,
     success: tuple[float, float, float | None] = (0.002, 0.67, 0.62),
     num: int = 100,
+    same: int = 0,
 ) -> Any:
     ends = dict(zip(("reference", "checkpoint", "alternative"), ({"success": one} for one in success), strict=True))
     known = {"effect": effect, "alternative_effect": other}
     spike = {
-        "selection": "spike", "num_rollouts": num, "num_positions": num, "num_different": num, **ends,
+        "selection": "spike", "num_rollouts": num, "num_positions": num, "num_different": num - same,
+        **ends,
         **{name: value and interval(*value) for name, value in known.items()},
         "different_tokens": {"checkpoint_minus_alternative": more and interval(*more)},
     }  # fmt: skip
@@ -205,37 +213,43 @@ AT = "At 100 spikes of answers of `dpo-8`, which writes 16 continuations after e
          "Replacing one token repairs answers: 67% right, from 0.2%. So does another token (62%): what counts is "
          "leaving the answer's own.",
          f"{AT} +66.8 (+60.0 to +73.0) points with the token of `rl-80`. Against another token in its place: 0.0 (-5.0 "
-         "to +5.0). Eight of ten such comparisons would show a difference of 7.1 points."),
+         "to +5.0) points; a true difference of 7.1 points would be seen eight times in ten."),
         (swapped((0.668, 0.6, 0.73), NONE, (0.66, 0.6, 0.72), success=(0.002, 0.67, 0.001)),
          "Replacing one token repairs answers: 67% right, from 0.2%. Another token in its place does not (0.1%): it is "
          "this token that counts.",
          f"{AT} +66.8 (+60.0 to +73.0) points with the token of `rl-80`. Against another token in its place: +66.0 "
-         "(+60.0 to +72.0)."),
+         "(+60.0 to +72.0) points."),
         (swapped((0.668, 0.6, 0.73), (0.3, 0.2, 0.4), (0.36, 0.3, 0.42), success=(0.002, 0.67, 0.3)),
          "Replacing one token repairs answers: 67% right, from 0.2%. Another token does less (30%).",
          f"{AT} +66.8 (+60.0 to +73.0) points with the token of `rl-80`. Against another token in its place: +36.0 "
-         "(+30.0 to +42.0)."),
+         "(+30.0 to +42.0) points."),
         (swapped((0.4, 0.3, 0.5), success=(0.2, 0.6, None)),
          "Replacing one token repairs answers: 60% right, from 20%. Another token in its place was not tried.",
          f"{AT} +40 (+30 to +50) points with the token of `rl-80`."),
         (swapped((-0.4, -0.5, -0.3), (-0.1, -0.2, -0.05), (-0.3, -0.4, -0.2), success=(0.6, 0.2, 0.5)),
          "Replacing one token spoils answers: 20% right, from 60%. Another token does less (50%).",
          f"{AT} -40 (-50 to -30) points with the token of `rl-80`. Against another token in its place: -30 (-40 to "
-         "-20)."),
+         "-20) points."),
         (swapped((0.4, 0.3, 0.5), (-0.1, -0.2, -0.05), (0.5, 0.4, 0.6), success=(0.2, 0.6, 0.1)),
          "Replacing one token repairs answers: 60% right, from 20%. Another token in its place does the opposite "
          "(10%).",
          f"{AT} +40 (+30 to +50) points with the token of `rl-80`. Against another token in its place: +50 (+40 to "
-         "+60)."),
+         "+60) points."),
+        (swapped((0.116, 0.045, 0.183), (-0.407, -0.491, -0.307), (0.74, 0.58, 0.84), success=(0.78, 0.89, 0.37),
+                 same=58),
+         "Replacing one token repairs answers: 89% right, from 78%. Another token in its place does the opposite "
+         "(37%).",
+         f"{AT} +11.6 (+4.5 to +18.3) points with the token of `rl-80`, which is the answer's own at 58 of them. At "
+         "the other 42 spikes, against another token in its place: +74 (+58 to +84) points."),
         (swapped(NONE, success=(0.1, 0.1, None)),
          "Replacing the most changed token does nothing to be seen: 10% right with the answer's own, 10% with that of "
          "`rl-80`.",
-         f"{AT} 0.0 (-5.0 to +5.0) points with the token of `rl-80`. Eight of ten such comparisons would show a "
-         "difference of 7.1 points."),
+         f"{AT} 0.0 (-5.0 to +5.0) points with the token of `rl-80`; a true difference of 7.1 points would be seen "
+         "eight times in ten."),
         (swapped((0.2, -0.3, 0.7), success=(0.2, 0.4, None), num=5),
-         "Too few spikes to say whether one token decides: 40% right with the token of `rl-80`, 20% without.",
+         "Five spikes are too few to say whether one token decides: 40% right with the token of `rl-80`, 20% without.",
          "At 5 spikes of answers of `dpo-8`, which writes 16 continuations after each token: +20 (-30 to +70) points "
-         "with the token of `rl-80`. Eight of ten such comparisons would show a difference of 72 points."),
+         "with the token of `rl-80`; a true difference of 72 points would be seen eight times in ten."),
         (swapped(None), "Not determined: whether the changed token causes the answer.",
          "Because both models choose the same token at every spike, so that nothing was replaced."),
         ({"causal": None}, "Not tested: whether the changed token causes the answer.",
@@ -277,44 +291,48 @@ def crossed(
     return {"cross_sampling": {"num_problems": num, "directions": [entry]}}
 
 
-CHOSEN = "Chosen by JS, on 100 problems whatever their answers were, `dpo-8` sampling"
-RANDOM = "As many at random do nothing to be seen: 44%."
+CHOSEN = "The tokens were chosen by JS, on 100 problems whatever their answers were"
+MEASURE = "Sampled answers are another measure than the greedy ones, of which 46% and 99% are right."
+RANDOM = f"As many at random do nothing to be seen: 44%. {MEASURE}"
 
 
 @pytest.mark.parametrize(
     ("summary", "title", "text"),
     [
         (crossed((0.16, 0.1, 0.22), (0.32, 0.2, 0.44)),
-         "Taking 1 token in 200 from `rl-80` lifts `dpo-8` from 44% to 60% right, 32% of the way to 94%.",
+         "Taking 1 token in 200 from `rl-80` lifts the sampled answers of `dpo-8` from 44% to 60% right, 32% of the "
+         "way to 94%.",
          f"{CHOSEN}: 32% (20 to 44) of the difference. {RANDOM}"),
         (crossed((0.48, 0.4, 0.56), (0.96, 0.8, 1.12), ends=(0.44, 0.92, 0.94)),
-         "Taking 1 token in 200 from `rl-80` lifts `dpo-8` from 44% to 92% right, all the way to the 94% of `rl-80`, "
-         "as far as can be seen.",
+         "Taking 1 token in 200 from `rl-80` lifts the sampled answers of `dpo-8` from 44% to 92% right, all the way "
+         "to the 94% of `rl-80`, as far as can be seen.",
          f"{CHOSEN}: 96% (80 to 112) of the difference. {RANDOM}"),
         (crossed((-0.16, -0.22, -0.1), (0.4, 0.2, 0.6), ends=(0.6, 0.44, 0.2), gap=(-0.4, -0.5, -0.3)),
-         "Taking 1 token in 200 from `rl-80` lowers `dpo-8` from 60% to 44% right, 40% of the way to 20%.",
-         f"{CHOSEN}: 40% (20 to 60) of the difference. As many at random do nothing to be seen: 60%."),
+         "Taking 1 token in 200 from `rl-80` lowers the sampled answers of `dpo-8` from 60% to 44% right, 40% of the "
+         "way to 20%.",
+         f"{CHOSEN}: 40% (20 to 60) of the difference. As many at random do nothing to be seen: 60%. {MEASURE}"),
         (crossed((-0.16, -0.22, -0.1), (-0.32, -0.4, -0.2), ends=(0.44, 0.28, 0.94)),
-         "Taking 1 token in 200 from `rl-80` lowers `dpo-8` from 44% to 28% right, the other way from 94%.",
+         "Taking 1 token in 200 from `rl-80` lowers the sampled answers of `dpo-8` from 44% to 28% right, the other "
+         "way from 94%.",
          f"{CHOSEN}: -32% (-40 to -20) of the difference. {RANDOM}"),
         (crossed(SAME, (0.02, -0.1, 0.1), ends=(0.44, 0.45, 0.94), at_random=(0.1, 0.05, 0.15)),
          "Taking 1 token in 200 from `rl-80` does nothing to be seen: 44% right before, 45% after; `rl-80` alone is "
          "right in 94%.",
-         f"{CHOSEN}. Eight of ten such comparisons would show a difference of 4.3 points. As many at random do +10.0 "
-         "(+5.0 to +15.0) points: 44%."),
+         f"{CHOSEN}: +1.0 (-2.0 to +4.0) points; a true difference of 4.3 points would be seen eight times in ten. As "
+         f"many at random do +10.0 (+5.0 to +15.0) points: 44%. {MEASURE}"),
         (crossed(None, (0.32, -0.2, 0.9)),
-         "Taking 1 token in 200 from `rl-80` takes `dpo-8` from 44% to 60% right; `rl-80` alone is right in 94%. "
-         "Whether that is a difference is not determined.",
+         "Taking 1 token in 200 from `rl-80` takes the sampled answers of `dpo-8` from 44% to 60% right; `rl-80` "
+         "alone is right in 94%. Whether that is a difference is not determined.",
          f"{CHOSEN}: 32% (-20 to 90) of the difference. {RANDOM}"),
         (crossed((0.16, -0.1, 0.4), (0.32, -0.2, 0.9), num=10),
-         "Taking 1 token in 200 from `rl-80` takes `dpo-8` from 44% to 60% right; `rl-80` alone is right in 94%. So "
-         "few problems decide nothing.",
-         f"{CHOSEN.replace('100', '10')}. Eight of ten such comparisons would show a difference of 36 points. "
-         f"{RANDOM}"),
+         "Ten problems are too few to say how few tokens are enough: taking 1 token in 200 from `rl-80` takes the "
+         "sampled answers of `dpo-8` from 44% to 60% right; `rl-80` alone is right in 94%.",
+         f"{CHOSEN.replace('100', '10')}: +16 (-10 to +40) points; a true difference of 36 points would be seen eight "
+         f"times in ten. {RANDOM}"),
         (crossed(SAME, None, gap=(0.02, -0.05, 0.09), ends=(0.44, 0.44, 0.46)),
          "No difference to be seen that tokens could carry: by sampling, `dpo-8` is right in 44%, `rl-80` in 46%.",
-         "+2.0 (-5.0 to +9.0) points, on 100 problems whatever their answers were. Eight of ten such comparisons would "
-         "show a difference of 10 points."),
+         "On 100 problems whatever their answers were: +2.0 (-5.0 to +9.0) points; a true difference of 10 points "
+         "would be seen eight times in ten."),
         (crossed(SAME, None), "Not determined: how few tokens carry the difference.",
          "Because no token was taken, or one of the two was not sampled alone, on 100 problems."),
     ],
@@ -360,16 +378,17 @@ UNREAD = "How many could not be read is not determined, because it was not recor
          f"(+5.0 to +15.0). {UNREAD}"),
         ((0.0, -0.002, 0.002), (-10.0, -15.0, -5.0), Paired(), 400,
          "It hesitates as much as before, as far as can be seen, and writes less.",
-         f"{OF} Entropy 0.017 to 0.0099 nats a token: 0 (-0.0020 to +0.0020). Eight of ten such comparisons would show "
-         f"a difference of 0.003 nats. Length -10.0 (-15.0 to -5.0). {UNREAD}"),
+         f"{OF} Entropy 0.017 to 0.0099 nats a token: 0 (-0.0020 to +0.0020); a true difference of 0.003 nats would "
+         f"be seen eight times in ten. Length -10.0 (-15.0 to -5.0). {UNREAD}"),
         ((-0.007, -0.008, -0.006), (1.0, -5.0, 7.0), Paired(), 400,
          "It hesitates less, and writes no more and no less, as far as can be seen.",
-         f"{OF} Entropy 0.017 to 0.0099 nats a token: -0.0070 (-0.0080 to -0.0060). Length +1.0 (-5.0 to +7.0). "
-         f"{UNREAD}"),
+         f"{OF} Entropy 0.017 to 0.0099 nats a token: -0.0070 (-0.0080 to -0.0060). Length +1.0 (-5.0 to +7.0); a "
+         f"true difference of 8.6 tokens would be seen eight times in ten. {UNREAD}"),
         ((-0.007, -0.1, 0.1), (1.0, -5.0, 7.0), Paired(), 6,
-         "Too few answers to say whether it is surer, or writes more.",
-         f"{OF.replace('400', '6')} Entropy 0.017 to 0.0099 nats a token: -0.01 (-0.10 to +0.10). Eight of ten such "
-         f"comparisons would show a difference of 0.1 nats. Length +1.0 (-5.0 to +7.0). {UNREAD}"),
+         "Six answers are too few to say whether it is surer, or writes more.",
+         f"{OF.replace('400', '6')} Entropy 0.017 to 0.0099 nats a token: -0.01 (-0.10 to +0.10); a true "
+         "difference of 0.1 nats would be seen eight times in ten. Length +1.0 (-5.0 to +7.0); a true difference of "
+         f"8.6 tokens would be seen eight times in ten. {UNREAD}"),
     ],
 )  # fmt: skip
 def test_manner(inputs_of: Any, entropy: Any, length: Any, tokens: Paired, num: int, title: str, text: str) -> None:
@@ -392,18 +411,109 @@ def with_null(rate: tuple[float, float, float], num_spikes: int | None) -> Any:
 @pytest.mark.parametrize(
     ("num", "title"),
     [
-        (22, "How sure? Do not count spikes: one model run twice gives 23.0 in 1,000 tokens, this training 22.0."),
-        (88, "How sure? There are more spikes than by chance, but some are chance: one model run twice gives 23.0 in "
+        (22, "Do not count z-score spikes: one model run twice gives 23.0 in 1,000 tokens, this training 22.0."),
+        (88, "There are more z-score spikes than by chance, but some are chance: one model run twice gives 23.0 in "
              "1,000 tokens, this training 88.0."),
-        (None, "How sure? Do not count spikes: a model run twice has them, too."),
+        (None, "Do not count z-score spikes: one model run twice gives 23.0 in 1,000 tokens."),
     ],
 )  # fmt: skip
-def test_how_sure(inputs_of: Any, num: int | None, title: str) -> None:
-    found, text = told(inputs_of(evaluations=(), summary=with_null((23.0, 21.0, 25.0), num)), "sure")
+def test_whether_spikes_can_be_counted(inputs_of: Any, num: int | None, title: str) -> None:
+    found, text = told(inputs_of(evaluations=(), summary=with_null((23.0, 21.0, 25.0), num)), "spikes-counted")
     assert found == title
-    assert "intervals here miss" in text
-    assert "23.0 (21.0 to 25.0) of 1,000 tokens are spikes between two runs of one model (400 tokens)" in text
+    read = "over 400 tokens that one model read twice, where every spike is false"
+    assert text == f"By the z-score rule, {read}: 23.0 (21.0 to 25.0)."
 
 
-def test_how_sure_without_spikes(inputs_of: Any) -> None:
-    assert told(inputs_of(evaluations=()), "sure")[0] == "How sure? Some intervals here miss."
+# How sure
+
+
+@pytest.mark.parametrize(
+    ("after", "difference", "num", "title"),
+    [
+        (0.765, UP, 400, "Sure that it is better, by +24.0 to +36.0 points."),
+        (0.165, DOWN, 400, "Sure that it is worse, by -36.0 to -24.0 points."),
+        (0.475, SAME, 400, "Not of any change: it may be anything from -2.0 to +4.0 points."),
+        (0.765, None, 400, "Not determined, because the two were not compared problem by problem."),
+        (0.6, (0.135, -0.2, 0.47), 12, "Twelve problems are too few to be sure of anything."),
+    ],
+)
+def test_how_sure_the_headline_is(inputs_of: Any, after: float, difference: Any, num: int, title: str) -> None:
+    inputs = compared(inputs_of, after, difference, num=num)
+    assert told(inputs, "sure")[0] == f"How sure? {title}"
+
+
+def test_how_many_intervals_miss_is_said_beside_it(inputs_of: Any) -> None:
+    summary = far(0.05, **with_null((23.0, 21.0, 25.0), 22))
+    title, text = told(inputs_of(evaluations=(), summary=summary), "chance")
+    assert title.endswith(" not hold the true value, and nobody can tell which.")
+    assert text == "In simulations 2.5 to 4.0% of such intervals missed it."
+
+
+def far(mean: float, **options: Any) -> dict[str, Any]:
+    """Return the probe of an import, two models so many nats a token apart, and one model run twice 0.001."""
+    value = {"mean": mean, "low": 0.9 * mean, "high": 1.1 * mean}
+    floor = {"js": {"mean": 0.001, "max": 0.1}}
+    known = {"selection": "imported", "num_rollouts": 40, "divergences": [{"checkpoint": "rl-80", "js": value}]}
+    return {**known, "noise_floor": floor, **options}
+
+
+@pytest.mark.parametrize(
+    ("summary", "title"),
+    [
+        (far(0.05), "Sure that the two models differ."),
+        (far(0.001), "Not that the two models differ at all: one model run twice differs as much."),
+        (far(0.05, num_rollouts=10), "Ten answers are too few to say how far the two models are apart."),
+    ],
+)  # fmt: skip
+def test_how_sure_the_headline_of_an_import_is(inputs_of: Any, summary: Any, title: str) -> None:
+    found, text = told(inputs_of(evaluations=(), summary=summary), "sure")
+    assert found == f"How sure? {title}"
+    assert text.endswith("nats a token at 95%, where one model run twice gives 0.0010.")
+
+
+# Does it matter?
+
+
+@pytest.mark.parametrize(
+    ("after", "difference", "num", "said"),
+    [
+        (0.765, UP, 400, "Yes: 30 more of 100 answers are right (24 to 36)."),
+        (0.165, DOWN, 400, "Yes, for the worse: 30 fewer of 100 answers are right (24 to 36)."),
+        (0.475, SAME, 400, "Nothing to be seen: +1.0 (-2.0 to +4.0) points; a true difference of 4.3 points would be "
+                           "seen eight times in ten."),
+        (0.765, None, 400, "Not determined, because the two were not compared problem by problem."),
+        (0.6, (0.135, -0.2, 0.47), 12, "Twelve problems are too few to say."),
+    ],
+)  # fmt: skip
+def test_whether_training_matters(inputs_of: Any, after: float, difference: Any, num: int, said: str) -> None:
+    found = matter(compared(inputs_of, after, difference, num=num))
+    assert found is not None
+    assert found.replace("\N{MINUS SIGN}", "-") == f"**Does it matter?** {said}"
+
+
+def first_choices(share: float, **options: Any) -> dict[str, Any]:
+    changed = interval(share, share / 2, 2 * share)
+    entropy = {"means": [{"checkpoint": "rl-80", "share_argmax_changed": changed}], "forking": []}
+    populations = [{"population": "imported_wrong", "num_rollouts": 40, "num_tokens": 1200}]
+    known = {"selection": "imported", "population": "imported_wrong", "num_rollouts": 40}
+    return {**known, "entropy": entropy, "populations": populations, **options}
+
+
+PLACES = "At 60 of 1,200 places (5.0%) `rl-80` would write another token than `dpo-8`."
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        (swapped((0.668, 0.6, 0.73)), "Forcing the token that differs most repairs answers."),
+        (swapped((-0.668, -0.73, -0.6)), "Forcing the token that differs most spoils answers."),
+        (swapped(NONE), "Forcing the token that differs most changes no answer, as far as can be seen."),
+        (swapped((0.2, -0.3, 0.7), num=5), "Five forced tokens are too few to say whether that changes an answer."),
+        (swapped(None), "Whether that changes an answer is not determined, because both choose the same token at "
+                        "every spike."),
+        ({"causal": None}, "Whether that changes an answer was not tested."),
+    ],
+)  # fmt: skip
+def test_whether_the_difference_of_an_import_matters(inputs_of: Any, summary: Any, said: str) -> None:
+    found = matter(inputs_of(evaluations=(), summary=first_choices(0.05, **summary)))
+    assert found == f"**Does it matter?** {PLACES} {said}"

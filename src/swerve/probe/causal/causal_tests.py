@@ -156,12 +156,12 @@ class CausalTests:
         source = self._source(policy)
         mine = [item for item in planned if item.policy == policy]
         spikes = list(dict.fromkeys(item.spike.sequence_id for item in mine))
-        done: list[Intervention] = []
-        with self.progress.task("causal test", self._num_continued(mine, source)) as task:
-            for start in range(0, len(spikes), _ROLLOUTS_PER_UNIT):
-                unit = set(spikes[start : start + _ROLLOUTS_PER_UNIT])
-                done += self._unit([item for item in mine if item.spike.sequence_id in unit], source, task)
-        return done
+        parts = [{*spikes[start : start + _ROLLOUTS_PER_UNIT]} for start in range(0, len(spikes), _ROLLOUTS_PER_UNIT)]
+        units = [[item for item in mine if item.spike.sequence_id in part] for part in parts]
+        # Each unit continues its own prefixes, also one that another has, too: a control in another's rollout.
+        total = sum(self._num_continued(unit, source) for unit in units)
+        with self.progress.task("causal test", total) as task:
+            return [item for unit in units for item in self._unit(unit, source, task)]
 
     def _num_continued(self, items: Sequence[Intervention], source: ModelSource) -> int:
         checked = source.check()  # it is loaded where something is to be done

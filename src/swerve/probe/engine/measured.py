@@ -23,8 +23,8 @@ from swerve.probe.engine.measure import measure, shared_progress
 from swerve.probe.engine.noise import measure_noise
 from swerve.probe.intervals import Intervals, TokenIntervals
 from swerve.probe.plan import ProbePlan
-from swerve.probe.rollouts.token_categories import token_categories
 from swerve.progress import Progress
+from swerve.token_categories import token_categories
 from swerve.world import World
 
 
@@ -246,7 +246,7 @@ def topk_table(data: Measurements, tops: dict[str, TopProbs], pieces: Sequence[s
     return pa.table({name: columns[name] for name in TOPK_SCHEMA.names})
 
 
-_MAX_NOISE_TOKENS = 1 << 16
+MAX_NOISE_TOKENS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +306,7 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: World | None, pr
             settings=plan.recipe.probe,
             store=store,
             noise_of=plan.reference.label,
-            noise_tokens=_MAX_NOISE_TOKENS,
+            noise_tokens=MAX_NOISE_TOKENS,
             world=together,
             shard=plan.shard,
             on_tokens=advance,

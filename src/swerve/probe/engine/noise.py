@@ -37,7 +37,7 @@ from swerve.world import World
 
 _ROWS = 1024
 """Of a matrix, in double precision at a time."""
-_SEARCH_TOKENS = 8192
+SEARCH_TOKENS = 8192
 """The search for the scale reads about so many at most."""
 _NEAR = 1.05
 """The search ends where the two mean divergences differ by no larger factor."""
@@ -210,7 +210,7 @@ class _NoiseRuns:
         relative = math.hypot(*norms.values()) / math.hypot(*(size for _, size in changes.values()))
 
         # In memory: shards, which all do this, would take away each other's hidden states in the store.
-        some = rows[:: -(-sum(len(row.sampled_positions) for row in rows) // _SEARCH_TOKENS)]
+        some = rows[:: -(-sum(len(row.sampled_positions) for row in rows) // SEARCH_TOKENS)]
 
         def mean_at(scale: float) -> float:
             return self.means(self.measured(some, {1: scale}, norms))[0]

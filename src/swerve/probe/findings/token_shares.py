@@ -35,7 +35,7 @@ from swerve.probe.engine.measured import Measurements, Pair
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.findings.spikes import spike_rate
 from swerve.probe.intervals import MOST
-from swerve.probe.rollouts.token_categories import token_styles
+from swerve.token_categories import token_styles
 
 REGIONS: tuple[Region, ...] = get_args(Region)
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.responses import Response
-from swerve.errors import ConfigError
+from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_problems import read_problems
-from swerve.formats.imported_responses import STEP_LABELS, LeftOut, check_prompts, iter_responses
+from swerve.formats.imported_responses import STEP_LABELS, LeftOut, iter_responses
+from swerve.formats.problem_joins import check_prompts
 from swerve.formats.typed_fields import parse_fields
+from swerve.models.folder_texts import longest, plain_texts
 from swerve.probe.recipe import ProbeRecipe
 from swerve.problems import Task
 from swerve.rewards.checks import has_grader, outside_policies
@@ -35,10 +37,33 @@ def check_recipe_files(recipe: ProbeRecipe, *, has_run: bool = False) -> None:
             if has_run:
                 continue
             check_prompts(path, records)
+            if recipe.responses is not None:
+                _check_readable(path, records, [recipe.models[name] for name in recipe.used])
             if recipe.task is not None:
                 task_policies(path, recipe.task, records)
             elif recipe.responses is None:
                 check_samples(path, records)
+
+
+def _check_readable(path: Path, records: Sequence[Response], models: Sequence[str]) -> None:
+    """Check that models can read responses that are texts, as far as the models' files say.
+
+    Raises:
+        ArtifactError: a response has a word that the first model's tokenizer lacks, or each is too long.
+    """
+    texts = [record.text or "" if not record.completion_ids and not record.turns else "" for record in records]
+    limit, plain = longest(models), plain_texts(Path(models[0]), texts)
+    for record, text in zip(records, plain, strict=False):
+        if text.has_unknown:
+            raise ArtifactError(
+                f"{record.place}: the tokenizer has no token for a word of the response; give models whose vocabulary "
+                "covers the text"
+            )
+    if plain and limit is not None and all(text.num_tokens >= limit for text in plain):
+        raise ArtifactError(
+            f"{path}: none of its {len(records)} responses can be read as tokens: each is longer than the {limit:,} "
+            "tokens that each of the models can read"
+        )
 
 
 def check_samples(path: Path | str, samples: Sequence[Response]) -> None:

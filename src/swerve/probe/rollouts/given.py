@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
+from swerve.artifacts.given_rows import rows_of
 from swerve.artifacts.responses import IMPORTED, Response
-from swerve.errors import ConfigError
+from swerve.errors import ConfigError, shown
 from swerve.probe.rollouts.encoder import ResponseEncoder
 from swerve.probe.rollouts.tokenise import token_spans
 from swerve.prompts.templates import as_response
@@ -31,8 +33,10 @@ def given_sequences(
     Args:
         responses: a file of responses, or a list whose entries are any of: a text (its first token is the prompt);
             (prompt, response) as texts, the prompt just as the model reads it, or as a list of messages that goes
-            through the chat template; (prompt ids, completion ids); a mapping such as a line of a file; a `Response`.
-            A table (pandas, polars, pyarrow, datasets, a mapping of columns) is read by row, as such mappings.
+            through the chat template; a list of messages, whose last one of the assistant is the response and those
+            before it the prompt; (prompt ids, completion ids); a mapping such as a line of a file; a `Response`. One
+            list of messages alone is one response. A table (pandas, polars, pyarrow, datasets, a mapping of columns) is
+            read by row, as such mappings.
         tokenizer: of the models; None: the entries are ids.
         template: auto: the chat template around messages and problems, where the tokenizer has one; raw: their text.
         ends: eos: the token that ends a turn is added to responses that are texts after a prompt.
@@ -62,65 +66,17 @@ def given_sequences(
 
 
 _FORM = (
-    "give a list of texts, of pairs (prompt, response) or of mappings, a table with a row for each response, or a file"
+    "give a list of texts, of pairs (prompt, response), of lists of messages or of mappings, a table with a row for "
+    "each response, or a file"
 )
 
 
 def _entries(responses: Any) -> list[Any]:
-    """Return the responses one by one: the rows of a table, the entries of a list, or one alone.
-
-    Raises:
-        ConfigError: it is something else, or columns have different lengths.
-    """
+    """Return the responses one by one; see `rows_of`."""
     is_pair = isinstance(responses, tuple) and all(isinstance(part, str) for part in responses)
-    if isinstance(responses, str | Response) or is_pair:
+    if isinstance(responses, str | Response) or is_pair or _is_conversation(responses):
         return [responses]
-    if isinstance(responses, Mapping):
-        return _rows(responses) if _has_columns(responses) else [responses]
-    for method in ("to_dicts", "to_pylist"):  # polars, pyarrow
-        if hasattr(responses, method):
-            return list(getattr(responses, method)())
-    if hasattr(responses, "columns"):  # pandas
-        return _rows({name: responses[name] for name in responses.columns})
-    entries = list(responses) if isinstance(responses, Iterable) else []
-    is_list = isinstance(responses, Sequence) or hasattr(responses, "tolist")
-    if not isinstance(responses, Iterable) or (not is_list and any(isinstance(entry, str) for entry in entries)):
-        raise ConfigError(f"the responses are {responses!r:.60}, of type {type(responses).__name__}; {_FORM}")
-    return entries
-
-
-def _has_columns(given: Mapping[str, Any]) -> bool:
-    """Whether a mapping is of columns, and no record: a record's own lists are of token ids or of messages.
-
-    Raises:
-        ConfigError: it holds tables.
-    """
-    if not given or any(hasattr(value, "column_names") or hasattr(value, "columns") for value in given.values()):
-        raise ConfigError(f"the responses are a mapping of {', '.join(map(str, given)) or 'nothing'}; {_FORM}")
-    if not all(isinstance(value, Collection) and not isinstance(value, str | Mapping) for value in given.values()):
-        return False
-    entries = [entry for column in given.values() for entry in column]
-    return any(isinstance(entry, str | list | tuple) or getattr(entry, "shape", ()) for entry in entries)
-
-
-def _rows(columns: Mapping[str, Any]) -> list[Any]:
-    """Return the rows of columns.
-
-    Raises:
-        ConfigError: columns have different lengths.
-    """
-    lengths = {str(name): len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise ConfigError(f"the columns of the responses have different lengths ({said}); {_FORM}")
-    values = [map(_plain, column) for column in columns.values()]
-    return [dict(zip(map(str, columns), row, strict=True)) for row in zip(*values, strict=True)]
-
-
-def _plain(value: Any) -> Any:
-    """Return a cell without numpy's types; None for NaN, which pandas writes for it."""
-    value = value.tolist() if hasattr(value, "tolist") else value
-    return None if isinstance(value, float) and value != value else value
+    return rows_of(responses, what="responses", form=_FORM)
 
 
 def _tokens(entry: Any, number: int, tokenizer: PreTrainedTokenizerBase | None) -> Response:
@@ -134,27 +90,61 @@ def _tokens(entry: Any, number: int, tokenizer: PreTrainedTokenizerBase | None) 
         if len(ids) < 2:
             raise ConfigError(f"response {number}: a text needs two tokens, the first of which is the prompt")
         parts = ids[:1], ids[1:]
-    if isinstance(parts, Sequence) and len(parts) == 2 and not any(isinstance(part, str) for part in parts):
-        unknown = Problem(id=f"response {number}", family=IMPORTED, question="", answer="")
-        return Response(problem=unknown, prompt_ids=tuple(parts[0]), completion_ids=tuple(parts[1]))
-    raise ConfigError(
-        f"response {number} is {entry!r:.60}; give a text, a pair (prompt, response) of texts or of token ids, or a "
-        "mapping with prompt and response"
-    )
+    prompt, said = map(_ids, parts) if isinstance(parts, Sequence) and len(parts) == 2 else (None, None)
+    if prompt is None or said is None:
+        raise ConfigError(
+            f"response {number} is {shown(entry)}; give a text, a pair (prompt, response) of texts or of token ids "
+            "such as ([1, 2], [3]), a list of messages, or a mapping with prompt and response"
+        )
+    unknown = Problem(id=f"response {number}", family=IMPORTED, question="", answer="")
+    return Response(problem=unknown, prompt_ids=prompt, completion_ids=said)
 
 
-def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
-    """Return the piece of the text that each token stands for; special tokens by their names."""
+def _as_messages(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a mapping whose prompt and response are lists of messages, as TRL has them, as one list."""
+    said = next((name for name in ("completion", "response") if _is_conversation(record.get(name))), None)
+    if said is None or not _is_conversation(record.get("prompt")):
+        return record
+    others = {name: value for name, value in record.items() if name not in ("prompt", said)}
+    return {**others, "messages": [*record["prompt"], *record[said]]}
+
+
+def _ids(part: Any) -> tuple[int, ...] | None:
+    """Return token ids, of a list or an array of them; None: it holds something else."""
+    listed = part.tolist() if hasattr(part, "tolist") else part
+    if not isinstance(listed, Iterable) or isinstance(listed, str | Mapping):
+        return None
+    found = list(listed)
+    is_ids = all(hasattr(one, "__index__") and not isinstance(one, bool) for one in found)
+    return tuple(map(index, found)) if is_ids else None
+
+
+def token_pieces(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]
+) -> tuple[str, list[tuple[int, int]], list[str]]:
+    """Return the text of a completion, and of each token its characters there and its piece; special tokens by name."""
     text = str(tokenizer.decode(list(ids), skip_special_tokens=True))
     spans = token_spans(tokenizer, ids, text)
     pieces = zip(ids, spans, strict=True)
-    return [text[start:end] or str(tokenizer.decode([int(token)])) for token, (start, end) in pieces]
+    return text, spans, [text[start:end] or str(tokenizer.decode([int(token)])) for token, (start, end) in pieces]
 
 
 def _has_text(entry: Any) -> bool:
-    """Whether an entry is a mapping, or a prompt with the text of its response."""
-    is_pair = isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) == 2
-    return isinstance(entry, Mapping) or (is_pair and isinstance(entry[1], str))
+    """Whether an entry is a mapping, messages, or a prompt with the text of its response."""
+    if isinstance(entry, Mapping) or _is_conversation(entry):
+        return True
+    if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 2:
+        return False
+    prompt, said = entry
+    if isinstance(said, str):
+        return isinstance(prompt, str) or _is_conversation(prompt)
+    return _is_conversation(prompt) and _is_conversation(said)
+
+
+def _is_conversation(entry: Any) -> bool:
+    """Whether an entry is a list of messages, each a mapping with its role."""
+    is_list = isinstance(entry, list | tuple) and len(entry) > 0
+    return is_list and all(isinstance(message, Mapping) and "role" in message for message in entry)
 
 
 def _read(entries: Mapping[int, Any]) -> dict[int, Response]:
@@ -162,14 +152,19 @@ def _read(entries: Mapping[int, Any]) -> dict[int, Response]:
     read, records = dict[int, Response](), dict[int, Mapping[str, Any]]()
     for number, entry in entries.items():
         if isinstance(entry, Mapping):
-            records[number] = entry
+            records[number] = _as_messages(entry)
+        elif _is_conversation(entry):
+            records[number] = {"messages": list(entry)}
+        elif not isinstance(entry[1], str):
+            records[number] = {"messages": [*entry[0], *entry[1]]}
         elif not isinstance(entry[0], str):
             records[number] = {"messages": list(entry[0]), "response": entry[1]}
         else:
             asked = Problem(id=str(number), family=IMPORTED, question="", answer="")
             read[number] = Response(problem=asked, prompt=entry[0], text=entry[1], place=f"response {number}")
     if records:  # written like lines of a file
-        from swerve.formats.imported_responses import check_prompts, responses_of
+        from swerve.formats.imported_responses import responses_of
+        from swerve.formats.problem_joins import check_prompts
         from swerve.formats.records import FileRecord
 
         lines = [FileRecord(f"response {number}", {"id": str(number), **values}) for number, values in records.items()]
@@ -181,5 +176,7 @@ def _read(entries: Mapping[int, Any]) -> dict[int, Response]:
 
 def _needed(tokenizer: PreTrainedTokenizerBase | None) -> PreTrainedTokenizerBase:
     if tokenizer is None:
-        raise ConfigError("the responses are texts and the models bring no tokenizer; give tokenizer=")
+        raise ConfigError(
+            "the responses are texts and the models bring no tokenizer; give tokenizer=, or (model, tokenizer)"
+        )
     return tokenizer

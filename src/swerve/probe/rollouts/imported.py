@@ -20,8 +20,8 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.messages import is_written
 from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, MismatchError
-from swerve.formats.imported_responses import STEP_LABELS, LeftOut, check_prompts, read_responses
-from swerve.formats.problem_joins import JoinCounts, join_problems, joined
+from swerve.formats.imported_responses import STEP_LABELS, LeftOut, read_responses
+from swerve.formats.problem_joins import JoinCounts, check_prompts, join_problems, joined
 from swerve.formats.table_files import digest_of_table, files_of
 from swerve.formats.typed_fields import as_number
 from swerve.grading.answers import find_answer

@@ -1,6 +1,6 @@
 "use strict";
-// What of a page its address carries beside rollout, checkpoint and token: search, filters, sorting, shades and open folds;
-// and what is copied of it: where one is in words, and the address of that place, which no folder of this machine is in.
+// What of a page its address carries beside rollout, checkpoint and token: search, filters, sorting, shades, open folds,
+// sorted tables and opened rows; and what is copied of it: where one is in words, and the address of that place, which no folder of this machine is in.
 const FILTERS = { q: "find", fp: "population", fo: "outcome", fk: "kind", fc: "category" };
 
 function folds() {
@@ -24,6 +24,9 @@ function viewOf(rollouts) {
     if (rollouts.scale !== "sqrt") view.k = rollouts.scale;
   }
   if (open.length) view.o = open.join(",");
+  const rows = [...openedRows].flatMap(([name, places]) => [...places].map((at) => `${name}.${at}`));
+  if (rows.length) view.p = rows.join(",");
+  if (sortedBy.size) view.x = [...sortedBy].map(([name, column]) => `${name}.${column}`).join(",");
   return view;
 }
 
@@ -31,6 +34,8 @@ function viewOf(rollouts) {
 async function showView(rollouts, address) {
   const open = (address.get("o") || "").split(",");
   for (const fold of folds()) if (open.includes(foldName(fold))) fold.open = true;
+  for (const [, name, sign, column] of (address.get("x") || "").matchAll(/([\w-]+)\.(-?)(\d+)/g)) sorters.get(name)?.(column - 1, sign === "");
+  for (const [, name, at] of (address.get("p") || "").matchAll(/([\w-]+)\.(\d+)/g)) rowOpeners.get(name)?.(at);
   if (!rollouts) return;
   const { list, index } = rollouts;
   if (index.divergences.some(([key]) => key === address.get("d"))) rollouts.setShade("divergence", address.get("d"));
@@ -53,16 +58,19 @@ function showPlace(hash) {
   place.scrollIntoView({ block: "start" });
 }
 
-// Where one is in words, with the address of it on this page, or on the web where the page is there.
+// What is cited needs nothing beside it: which page of which day and version, what it says first, what of it is shown in
+// words, and the address of that, on the web or within the file.
 function citation(rollouts) {
-  const name = document.querySelector("header .name").textContent.trim();
+  const name = document.querySelector("header .name").textContent.trim(), first = document.querySelector("h1").cloneNode(true);
+  for (const meaning of first.querySelectorAll(".meaning")) meaning.remove();
+  const parts = [`swerve ${document.body.dataset.kind} “${name}” (${document.querySelector("meta[name=generator]").content}): ${first.textContent.trim()}`];
   const address = new URLSearchParams(window.location.hash.slice(1)), number = Number.parseInt(address.get("r"), 10);
-  const parts = [`swerve report “${name}”`];
   if (rollouts && rollouts.index.rollouts[number]) {
     const { active } = rollouts, token = active.rollout && active.rollout.tokens[active.token];
-    parts.push(`rollout ${number} (${rollouts.index.rollouts[number].problem})`, `checkpoint ${address.get("c")}`);
-    parts.push(`token ${address.get("t")}${token ? ` “${visible(token)}”` : ""}`);
+    parts.push(`Rollout ${number} (${rollouts.index.rollouts[number].problem}), checkpoint ${address.get("c")}, token ${address.get("t")}${token ? ` “${visible(token)}”` : ""}.`);
+    const set = Object.values(FILTERS).map((id) => byId(id)).filter(({ value }) => value !== "");
+    if (set.length) parts.push(`Listed are those with ${set.map((one) => `“${one.selectedOptions ? one.selectedOptions[0].textContent.replace(/ \([\d,]+\)$/, "") : one.value}”`).join(", ")}.`);
   }
-  const place = window.location.protocol === "file:" ? window.location.hash : window.location.href;
-  return `${parts.join(", ")}${place ? `: ${place}` : ""}`;
+  const { protocol, pathname, hash, href } = window.location;
+  return `${parts.join(" ")} ${protocol === "file:" ? decodeURIComponent(pathname.split("/").at(-1)) + hash : href}`;
 }

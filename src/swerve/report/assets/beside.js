@@ -92,7 +92,7 @@ function svgOfTokens(reader) {
     put(gaps[k], 0);
     put(token || rollout.words[k], values && !rollout.given.has(k) ? shade(values[k], reader.top(), page.scale) : 0);
   });
-  const title = `${page.index.checkpoints[page.checkpoint].label} against ${page.index.reference}, rollout ${reader.number}; the darkest: ${nats(reader.top())} nats and more`;
+  const title = `${page.index.checkpoints[page.checkpoint].label} against ${page.index.reference}, rollout ${reader.number}; the darkest: ${nats(reader.top(), 3)} nats and more`;
   const [width, height] = [LETTER * COLUMNS_OF_FILE + 20, LINE * (line + 2) + 20];
   const body = svg("g", { transform: "translate(10 10)" }, ...marks, svg("text", { x: 0, y: LINE * (line + 1) + 18, fill: getComputedStyle(document.body).color, "font-size": 12 }, title));
   const paper = svg("rect", { width, height, fill: getComputedStyle(document.body).backgroundColor });

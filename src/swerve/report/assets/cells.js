@@ -38,6 +38,11 @@ async function gunzip(bytes) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
+// What a page shows where it is opened or saved: `csv` by name of a table, `evidence` by name of the rows, and `held`.
+async function openedData() {
+  return JSON.parse(new TextDecoder().decode(await gunzip(bytesOfBase64(pageData.opened))));
+}
+
 // Takes arrays of whole numbers off a block, which are stored in planes: first the lowest bytes of all, then the next.
 class PlaneReader {
   constructor(bytes, offset) {
@@ -71,6 +76,14 @@ function valuesOfCodes({ lowest, highest, missing }) {
   for (let code = 1; code < missing; code += 1) values[code] = lowest * (highest / lowest) ** ((code - 1) / (missing - 2));
   values[missing] = NaN;
   return values;
+}
+
+// A value in nats as the cells have it, so that list and reader say the same of a token.
+function asStored(value) {
+  const { lowest, highest, missing } = pageData.rollouts.codes;
+  if (value < lowest) return 0;
+  const step = Math.log(highest / lowest) / (missing - 2);
+  return lowest * Math.exp(step * Math.round(Math.log(Math.min(value, highest) / lowest) / step));
 }
 
 // Where each marked cell stands among the marked ones; -1 for the others.

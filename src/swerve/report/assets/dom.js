@@ -37,13 +37,13 @@ function quoted(text) {
   return `“\u2068${visible(text.replace(/^ (?=\S)/, ""))}\u2069”`;
 }
 
-// A divergence or an entropy.
-function nats(value) {
+// A divergence or an entropy; those of cells are known to 0.4%, so a third digit would say nothing.
+function nats(value, digits = 2) {
   if (!Number.isFinite(value)) return "not finite";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 1e-3) return value.toExponential(1).replace("-", "−").replace("e-", "e−");
-  return value.toFixed(size < 0.1 ? 4 : size < 10 ? 3 : 2).replace("-", "−");
+  if (size >= 10 ** digits) return value.toFixed(0).replace("-", "−");
+  return (size < 1e-3 ? value.toExponential(digits - 1) : value.toPrecision(digits)).replaceAll("-", "−");
 }
 
 // A probability as a reader takes it in: a decimal only near 0 and 1.
@@ -52,6 +52,6 @@ function chance(value) {
   return value > 0.9995 && value < 1 ? ">99.9%" : `${(100 * value).toFixed(value >= 0.1 && value < 0.99 ? 0 : 1)}%`;
 }
 
-// What Python wrote for the scripts: of a report `csv` by name and `rollouts` (null without any), of a page of
-// `swerve view` its `kind` and `state`.
+// What Python wrote for the scripts: of a report `words`, `rollouts` (null without any) and `opened`, which has the rest
+// compressed; of a page of `swerve view` its `kind` and `state`.
 const pageData = JSON.parse(byId("data").textContent);

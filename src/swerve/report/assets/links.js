@@ -19,16 +19,19 @@ class Rollouts {
     this.active = this.hero;
   }
 
-  // The first screen comes first; then the list, whose reader opens what the address says, else the first row.
+  // The first screen comes first; then the rest of the page, and the list, whose reader opens what the address says, else
+  // the same rollout.
   async start() {
     this.setCheckpointOf(this.address().get("c"));
-    await this.hero.open(this.index.hero);
+    await this.hero.open(this.index.hero, this.index.heroToken);
     performance.mark("first");
+    await drawn();
+    await startPage();
     this.list = new RolloutList(this);
     this.bind();
     startRaster(this);
     startBeside(this);
-    if (!(await this.follow())) await this.show(this.list.items.place(this.list.neighbour(0)).number);
+    if (!(await this.follow())) await this.show(this.index.hero, this.index.heroToken);
     performance.mark("loaded");
   }
 
@@ -60,7 +63,7 @@ class Rollouts {
     this[name] = value;
     for (const reader of this.readers) {
       reader.repaint();
-      if (reader.isWhole && reader.rollout) reader.paintMap();
+      if (reader.isWhole && reader.rollout) reader.map.paint();
     }
     this.list.showCheckpoint();
     this.keepAddress();
@@ -79,7 +82,7 @@ class Rollouts {
   stop() {
     window.clearInterval(this.timer);
     this.timer = null;
-    for (const reader of this.readers) reader.showPlaying();
+    for (const reader of this.readers) reader.film.showPlaying();
   }
 
   moved(reader) {
@@ -204,6 +207,25 @@ class Rollouts {
   }
 }
 
+// A promise of the time after the next frame, which a page in the background does not have.
+function drawn() {
+  return new Promise((resolve) => {
+    requestAnimationFrame(() => window.setTimeout(resolve));
+    window.setTimeout(resolve, 100);
+  });
+}
+
+// All that a page offers beside its rollouts; what is below the first screen is laid out from now on.
+async function startPage() {
+  document.documentElement.classList.add("started");
+  startTables();
+  Object.assign(pageData, await openedData());
+  startSaving(pageData.csv);
+  startEvidence(pageData.evidence);
+  startWords(pageData.words);
+  for (const fold of folds()) fold.addEventListener("toggle", () => document.dispatchEvent(new Event("seen-anew")));
+}
+
 // Whether a text could be copied: where there is no clipboard, by way of a field.
 async function copyText(text) {
   try {
@@ -229,7 +251,8 @@ function writeAddress(rollouts) {
 // Where one is and how to come back, and a word on the button about what came of it.
 async function copyAddress(button, rollouts) {
   writeAddress(rollouts);
-  button.textContent = (await copyText(citation(rollouts))) ? "Copied" : "Copy it from the address bar";
+  const copied = rollouts && rollouts.active.number !== null ? `Copied: rollout ${rollouts.active.number}` : "Copied";
+  button.textContent = (await copyText(citation(rollouts))) ? copied : "Copy it from the address bar";
   window.setTimeout(() => {
     button.textContent = "Copy link";
   }, 1800);
@@ -238,7 +261,11 @@ async function copyAddress(button, rollouts) {
 const rollouts = pageData.rollouts ? new Rollouts(pageData.rollouts) : null;
 const arrival = window.location.hash;
 if (rollouts) rollouts.start().then(() => showPlace(arrival));
-else showView(null, new URLSearchParams(arrival.slice(1))).then(() => showPlace(arrival));
+else {
+  startPage()
+    .then(() => showView(null, new URLSearchParams(arrival.slice(1))))
+    .then(() => showPlace(arrival));
+}
 window.addEventListener("hashchange", () => showPlace(window.location.hash));
-for (const fold of folds()) fold.addEventListener("toggle", () => rollouts && rollouts.list && rollouts.keepAddress());
+document.addEventListener("seen-anew", () => rollouts && rollouts.list && rollouts.keepAddress());
 byId("copy").addEventListener("click", (event) => copyAddress(event.currentTarget, rollouts));

@@ -15,13 +15,20 @@ const OUTCOMES = [
   ["Not in this file", (rollout) => !rollout.held],
 ];
 
+// Whether a rollout is of what a filter is set to.
+const FILTERED = {
+  population: (rollout, value) => rollout.population === Number(value),
+  outcome: (rollout, value) => Boolean(OUTCOMES[value][1](rollout)),
+  kind: (rollout, value) => rollout.kind === value,
+};
+
 // A value sorts, a cell shows; `starts` is the direction of the first click; a column without values is left out. An item is a
 // rollout, or a token (tokens.js).
 const ROLLOUT_COLUMNS = [
   { name: "Problem", kind: "problem", starts: 1, value: (rollout) => rollout.question || rollout.problem, cell: (rollout) => element("bdi", { class: "clamped" }, rollout.question || rollout.problem) },
   { name: "Answer", kind: "answer", starts: 1, value: (rollout) => rollout.answer, cell: (rollout) => (rollout.answer ? element(rollout.correct === false ? "s" : "bdi", { dir: "auto" }, rollout.answer) : "none") },
   { name: "Divergence", hint: "Sort by where in the rollout it is highest", kind: "spark", starts: 1, value: (rollout) => (rollout.position === null ? null : rollout.position / rollout.length), cell: (rollout) => sparkline(rollout.spark) },
-  { name: "Peak", kind: "peak num", starts: -1, value: (rollout) => rollout.peak, cell: (rollout) => (rollout.peak === null ? "" : nats(rollout.peak)) },
+  { name: "Peak", kind: "peak num", starts: -1, value: (rollout) => rollout.peak, cell: (rollout) => (rollout.peak === null ? "" : nats(asStored(rollout.peak))) },
   { name: "Repair", hint: "Right continuations with the token as it was → with that of the trained model", kind: "repair num", starts: -1, value: (rollout) => (rollout.effect ? (rollout.effect[1] - rollout.effect[0]) / rollout.effect[2] : null), cell: (rollout) => (rollout.effect ? `${rollout.effect[0]} → ${rollout.effect[1]}` : "") },
   { name: "Length", kind: "length num", starts: -1, value: (rollout) => rollout.sampled, cell: (rollout) => String(rollout.sampled) },
   { name: "Outcome", kind: "outcome", starts: 1, value: (rollout) => (rollout.correct === null ? null : Number(rollout.correct)), cell: (rollout) => (rollout.correct === null ? "not graded" : rollout.correct ? "right" : "wrong") },
@@ -111,18 +118,29 @@ class RolloutList {
     this.box.addEventListener("scroll", () => requestAnimationFrame(() => this.draw()), { passive: true });
     this.box.addEventListener("keydown", (event) => this.press(event));
     new ResizeObserver(() => this.draw()).observe(this.box);
+    // Printed is the top of the list, with its headings: what the reader has scrolled to would begin within a row.
+    let place = 0;
+    const scrollTo = (top) => {
+      place = this.box.scrollTop;
+      this.box.scrollTop = top;
+      this.draw();
+    };
+    addEventListener("beforeprint", () => scrollTo(0));
+    addEventListener("afterprint", () => scrollTo(place));
     this.filter();
   }
 
   buildTools() {
     const { populations } = this.page.index;
-    const option = (value, text, count) => element("option", { value }, `${text} (${count})`);
-    this.offer("population", populations.length > 1, [option("", "All rollouts", this.rollouts.length), ...populations.map(({ title }, k) => option(k, title, this.rollouts.filter((rollout) => rollout.population === k).length))]);
-    const kinds = OUTCOMES.map(([name, fits], k) => [k, name, this.rollouts.filter(fits).length]).filter(([, , count]) => count > 0 && count < this.rollouts.length);
-    this.offer("outcome", kinds.length > 0, [element("option", { value: "" }, "Any outcome"), ...kinds.map((kind) => option(...kind))]);
+    this.choices = new Map();
+    this.offer("population", populations.length > 1, [["", "All rollouts"], ...populations.map(({ title }, k) => [k, title])]);
+    const isSome = (fits) => this.rollouts.some(fits) && !this.rollouts.every(fits);
+    const outcomes = OUTCOMES.map(([name, fits], k) => [k, name, fits]).filter(([, , fits]) => isSome(fits));
+    this.offer("outcome", outcomes.length > 0, [["", "Any outcome"], ...outcomes]);
     const names = [...new Set(this.rollouts.map(({ kind }) => kind))].filter(Boolean).sort(new Intl.Collator(undefined, { numeric: true }).compare);
-    this.offer("kind", names.length > 1, [element("option", { value: "" }, "Any kind"), ...names.map((name) => option(name, name, this.rollouts.filter(({ kind }) => kind === name).length))]);
+    this.offer("kind", names.length > 1, [["", "Any kind"], ...names.map((name) => [name, name])]);
     this.offer("category", false, []);
+    for (const id of this.choices.keys()) byId(id).addEventListener("input", () => this.filter());
     fill(byId("at"), this.page.index.checkpoints.map(({ label }, k) => element("option", { value: k }, label)));
     byId("at").addEventListener("input", () => this.page.setCheckpoint(Number(byId("at").value)));
     byId("what").addEventListener("input", () => this.choose(byId("what").value));
@@ -131,11 +149,13 @@ class RolloutList {
     byId("find").addEventListener("keydown", (event) => event.key === "Enter" && this.openItem(this.shown[0]?.id));
   }
 
-  offer(id, isUseful, options) {
-    const select = fill(byId(id), options);
-    select.hidden = !isUseful;
-    select.addEventListener("input", () => this.filter());
+  // What a filter may be set to, as [value, text].
+  offer(id, isUseful, choices) {
+    const options = choices.map(([value, text]) => ({ text, option: element("option", { value }, text) }));
+    this.choices.set(id, options);
+    fill(byId(id), options.map(({ option }) => option)).hidden = !isUseful;
   }
+
 
   // Rollouts or tokens: the tokens of all rollouts are unpacked when they are first asked for.
   async choose(what) {
@@ -144,7 +164,7 @@ class RolloutList {
       await this.readAll();
       this.ofTokens = new TokenItems(this.page, this.decoded);
       const { names } = this.ofTokens;
-      this.offer("category", false, [element("option", { value: "" }, "Any category"), ...names.map((name) => element("option", { value: name }, name.replace(/_/g, " ")))]);
+      this.offer("category", false, [["", "Any category"], ...names.map((name) => [name, name.replace(/_/g, " ")])]);
     }
     if (byId("what").value !== what) return;
     this.items = what === "tokens" ? this.ofTokens : this.ofRollouts;
@@ -212,33 +232,58 @@ class RolloutList {
     this.filter();
   }
 
+  // The items that fit search and filters. Beside each choice of a filter stands how many it would leave.
+  found() {
+    const { items } = this, words = withoutSpaces(byId("find").value), isOfTokens = this.isOfTokens();
+    const category = isOfTokens ? byId("category").value : "";
+    const set = Object.keys(FILTERED).map((id) => [id, byId(id).value]);
+
+    // Of each rollout the one filter that keeps it out, for whose choices it still counts: "" is none, null several.
+    const outside = this.rollouts.map((rollout) => {
+      const names = set.filter(([id, value]) => value !== "" && !FILTERED[id](rollout, value)).map(([id]) => id);
+      return names.length > 1 ? null : names[0] ?? "";
+    });
+    const found = [], ofRollouts = new Array(this.rollouts.length).fill(0), ofCategories = {};
+    for (let id = 0; id < items.count; id += 1) {
+      const { number } = items.place(id);
+      if (outside[number] === null || (words && !items.has(id, words))) continue;
+      const own = isOfTokens ? items.category(id) : "";
+      if (outside[number] === "") ofCategories[own] = (ofCategories[own] ?? 0) + 1;
+      if (category !== "" && own !== category) continue;
+      ofRollouts[number] += 1;
+      if (outside[number] === "") found.push(id);
+    }
+
+    // The first choice is all of them.
+    const counted = (id, value) => this.rollouts.reduce((sum, rollout, number) => sum + (["", id].includes(outside[number]) && FILTERED[id](rollout, value) ? ofRollouts[number] : 0), 0);
+    for (const [id, choices] of this.choices) {
+      for (const { option, text } of choices.slice(1)) {
+        const count = id === "category" ? ofCategories[option.value] ?? 0 : counted(id, option.value);
+        option.textContent = `${text} (${count.toLocaleString("en")})`;
+      }
+    }
+    return found;
+  }
+
   // The items that fit search and filters, in order; those without a value are always last.
   filter(isSamePlace = false) {
     if (this.page.list) this.page.keepAddress();
-    const words = withoutSpaces(byId("find").value);
-    const [population, outcome, kind, category] = ["population", "outcome", "kind", "category"].map((id) => byId(id).value);
     const { items } = this;
     const { value } = items.sorted;
-    const fits = this.rollouts.map((rollout) => (population === "" || rollout.population === Number(population)) && (outcome === "" || OUTCOMES[outcome][1](rollout)) && (kind === "" || rollout.kind === kind));
-    const isAny = !this.isOfTokens() || category === "";
-    this.shown = [];
-    for (let id = 0; id < items.count; id += 1) {
-      if (!fits[items.place(id).number] || !(isAny || items.category(id) === category) || (words && !items.has(id, words))) continue;
-      this.shown.push({ id, key: value(items.item(id)) });
-    }
+    this.shown = this.found().map((id) => ({ id, key: value(items.item(id)) }));
     const language = new Intl.Collator(undefined, { numeric: true });
     this.shown.sort((a, b) => {
       if (a.key === null || b.key === null) return (a.key === null) - (b.key === null) || a.id - b.id;
       const order = typeof a.key === "string" ? language.compare(a.key, b.key) : a.key - b.key;
       return items.direction * order || a.id - b.id;
     });
-    this.say(population);
+    this.say();
     if (!isSamePlace) this.box.scrollTop = 0;
     this.draw();
   }
 
-  say(population) {
-    const { populations } = this.page.index;
+  say() {
+    const { populations } = this.page.index, population = byId("population").value;
     byId("count").textContent = `${this.shown.length.toLocaleString("en")} of ${this.items.count.toLocaleString("en")}`;
     const chosen = populations.length === 1 ? populations[0] : populations[population];
     byId("population-note").textContent = population === "" && populations.length > 1 ? "" : chosen.note;
@@ -298,7 +343,7 @@ class RolloutList {
   reveal() {
     const place = this.placeOf(this.chosen());
     const { scrollTop, clientHeight } = this.box;
-    if (place >= 0 && (ROW * place < scrollTop || ROW * (place + 2) > scrollTop + clientHeight)) this.box.scrollTop = ROW * place - clientHeight / 3;
+    if (place >= 0 && (ROW * place < scrollTop || ROW * (place + 2) > scrollTop + clientHeight)) this.box.scrollTop = ROW * Math.max(0, Math.round(place - clientHeight / ROW / 3));
     this.draw();
     this.box.setAttribute("aria-activedescendant", `row-${this.chosen()}`);
   }

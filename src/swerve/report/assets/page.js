@@ -16,44 +16,6 @@ function startTheme() {
   name();
 }
 
-// The number that a cell begins with, as tables are sorted; null where it is a text.
-function leadingNumber(text) {
-  const found = /^[+\u2212-]?[\d,]*\.?\d+(e[+-]?\d+)?/.exec(text.trim());
-  return found ? Number(found[0].replace("\u2212", "-").replaceAll(",", "")) : null;
-}
-
-// Sort the rows of a table by a column (`data-value` of a cell, if it has one); what was not measured comes last.
-function sortTable(table, index, isRising) {
-  const body = table.tBodies[0];
-  const keyed = [...body.rows].map((row) => {
-    const cell = row.cells[index], text = cell.dataset.value ?? cell.textContent;
-    return { row, number: leadingNumber(text), text };
-  });
-  const direction = isRising ? 1 : -1;
-  keyed.sort((a, b) => {
-    if (a.number !== null && b.number !== null) return direction * (a.number - b.number);
-    if (a.number !== null || b.number !== null) return a.number === null ? 1 : -1;
-    return direction * a.text.localeCompare(b.text, undefined, { numeric: true });
-  });
-  body.append(...keyed.map((one) => one.row));
-}
-
-// Every heading of a table with several rows becomes a button that sorts.
-function startTables() {
-  for (const table of document.querySelectorAll("table:has(tbody tr + tr)")) {
-    [...table.tHead.rows[0].cells].forEach((heading, index) => {
-      const button = element("button", { type: "button" }, ...heading.childNodes);
-      heading.append(button);
-      button.addEventListener("click", () => {
-        const isRising = heading.getAttribute("aria-sort") === "descending";
-        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-        heading.setAttribute("aria-sort", isRising ? "ascending" : "descending");
-        sortTable(table, index, isRising);
-      });
-    });
-  }
-}
-
 // Offer a file for saving.
 function saveFile(name, address) {
   element("a", { href: address, download: name }).click();
@@ -110,11 +72,10 @@ function startSaving(csv) {
       offer("SVG", () => plots.forEach((plot, index) => saveFile(`${named(index)}.svg`, plotAddress(plot))));
       offer("PNG", () => plots.forEach((plot, index) => savePng(named(index), plot)));
     }
-    if (csv[id]) offer("CSV", () => saveFile(`${id}.csv`, `data:text/csv;charset=utf-8,${encodeURIComponent(csv[id])}`));
+    // Numbers that are neither drawn nor listed here stand in the rows of the sentence.
+    if (csv[id] && rows.querySelector(".plot, table")) offer("CSV", () => saveFile(`${id}.csv`, `data:text/csv;charset=utf-8,${encodeURIComponent(csv[id])}`));
     rows.append(bar);
   }
 }
 
 startTheme();
-startTables();
-startSaving(pageData.csv);

@@ -100,3 +100,4 @@ function drawLive(state) {
 
 if (pageData.kind === "list") keepDrawing("list.json", listDrawing());
 if (pageData.kind === "live") keepDrawing("live.json", drawLive);
+startTables();

@@ -1,6 +1,6 @@
 "use strict";
 // Words of the field are explained where they first stand: a pointer, the focus or a tap shows what they mean.
-const EXPLAINED = "h1, .lead, .verdict h3, .verdict p, #raster .note, #verdicts > .note";
+const EXPLAINED = "h1, .lead, .verdict h3, .verdict p, .why, #raster .note, #verdicts > .note";
 
 function explain(word, meaning) {
   const pattern = new RegExp(`(?<![\\p{L}\\d-])${word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}s?(?![\\p{L}\\d-])`, "iu");
@@ -17,5 +17,8 @@ function explain(word, meaning) {
   }
 }
 
-for (const [word, meaning] of Object.entries(pageData.words || {})) explain(word, meaning);
+function startWords(words) {
+  for (const [word, meaning] of Object.entries(words)) explain(word, meaning);
+}
+
 document.addEventListener("keydown", (event) => event.key === "Escape" && event.target.closest(".term") && event.target.blur());

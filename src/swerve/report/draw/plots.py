@@ -14,6 +14,10 @@ MANY, MAX_POINTS = 24, 400
 """Curves of more places have no dots and round numbers along their axis; of more points some are left out."""
 
 
+_MAX_TICK = 14
+"""Characters of a name along an axis."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
     """Where numbers lie between two ends, as their unit has them: in percent, say."""
@@ -112,7 +116,12 @@ def _lines(rows: Rows, plot: Curves) -> Plot:
         axis=_axis(rows, names, plot.levels.values()),
         columns=columns,
         levels={name: _mark(0, level, unit, "", True) for name, level in plot.levels.items()},
-        along=Axis(low=0, high=1, ticks=axis_steps(plot), title=f"{plot.x_title}{', log' * plot.is_log}"),
+        along=Axis(
+            low=0,
+            high=1,
+            ticks=axis_steps(plot, [str(row[0]) for row in rows.rows]),
+            title=f"{plot.x_title}{', log' * plot.is_log}",
+        ),
         ends=[(place, f"{name} ends") for place, name in plot.inner_ends],
         signs=marked,
     )
@@ -185,12 +194,18 @@ def place_text(value: float) -> str:
     return (f"{value:,.0f}" if value == int(value) else f"{value:.2g}").replace("-", "\N{MINUS SIGN}")
 
 
-def axis_steps(plot: Curves) -> list[tuple[float, str]]:
+def axis_steps(plot: Curves, names: Sequence[str] = ()) -> list[tuple[float, str]]:
     """Return what can stand along the axis: each place, from 0 to 1, with its step; round steps where there are many.
+
+    Places that are only an order have the names of their rows.
 
     >>> axis_steps(Curves(x=tuple(range(1, 102))))
     [(0.24, '25'), (0.49, '50'), (0.74, '75'), (0.99, '100')]
+    >>> axis_steps(Curves(x=(1, 2), is_order=True), ["step-10", "final"])
+    [(0.0, 'step-10'), (1.0, 'final')]
     """
+    if plot.is_order:
+        return [(place, shortened(name, _MAX_TICK)) for place, name in zip(plot.places, names, strict=True)]
     if len(plot.x) <= MANY or plot.is_log:
         return list(zip(plot.places, map(place_text, plot.x), strict=True))
     first, last = plot.x[0], plot.x[-1]

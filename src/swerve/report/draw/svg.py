@@ -59,7 +59,8 @@ def _dots(plot: Plot) -> Iterator[str]:
     # What the dots are and count; grey ones have a name too.
     bottom = _CAPTION + _ROW * len(plot.names)
     key = "".join(
-        f'<tspan class="key{" null" * place}">\N{BLACK CIRCLE} {escape(shortened(name, _MAX_END))}</tspan>\xa0\xa0 '
+        f'<tspan class="sign{" null" * place}">\N{BLACK CIRCLE}</tspan> '
+        f'<tspan class="key{" null" * place}">{escape(shortened(name, _MAX_END))}</tspan>\xa0\xa0 '
         for place, name in enumerate(plot.key)
     )
     yield f'<text x="0" y="12" class="caption">{key}{escape(plot.axis.title)}</text>'

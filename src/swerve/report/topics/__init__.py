@@ -19,6 +19,7 @@ _NAMES = (
     "causes",
     "dose",
     "training",
+    "taught",
     "checkpoints",
     "training_curves",
     "case_studies",

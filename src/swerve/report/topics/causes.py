@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from swerve.artifacts.probe_causes import Prediction, SwapPolicy, SwapPositions, SwapSelection
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.evidence import Figure, Sentence, digits_of
-from swerve.report.format import SAME, compared
+from swerve.estimates import Estimate
+from swerve.report.cause_evidence import prediction_evidence, swap_evidence
+from swerve.report.evidence import Figure, Sentence, digits_of, with_interval
+from swerve.report.format import is_few, too_few, would_show
 from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, named, selector_word
 from swerve.report.read import ReportInputs
 from swerve.report.rows import CORRELATION, COUNT, P_VALUE, POINTS, SHARE, Cell, Dots, Rows
-from swerve.report.run_evidence import swap_evidence
+from swerve.report.summary_evidence import held_evidence
 from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of, with_rows
 from swerve.text import count, listed, points_interval, signed_interval
 
@@ -19,73 +22,97 @@ _CONTROLS: tuple[SwapPositions, ...] = ("matched", "random")
 
 
 def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
-    spike, token = summary.spike_swaps, f"token of {summary.final}"
-    known = (
-        {} if spike is None else {"other token": (spike.headline, " where it differs"), "own token": (spike.effect, "")}
-    )
-    evidence = {
-        name: swap_evidence(
-            inputs,
-            Figure(
-                name=f"{token} less the {name}",
-                statistic="paired difference of means",
-                columns=(f"{name}{where}", f"{token}{where}"),
-                write=digits_of(points_interval, effect),
-            ),
-        )
-        for name, (effect, where) in known.items()
-        if effect is not None
-    }
-    yield Sentence(headline(summary), evidence.get("other token"))
-    yield Sentence(_effect(summary), evidence.get("own token"))
-    yield from (_prediction(entry, rate=1 - summary.confidence) for entry in summary.prediction)
+    yield _headline(inputs, summary)
+    yield from _effects(inputs, summary)
+    for entry in summary.prediction:
+        if said := _prediction(entry, rate=1 - summary.confidence):
+            positions = Figure(name="positions", statistic="rows")
+            yield Sentence(said, prediction_evidence(inputs, entry, positions))
 
 
-def headline(summary: ProbeSummary) -> str:
+def _headline(inputs: ReportInputs, summary: ProbeSummary) -> Sentence:
     """Say what the checkpoint's token does that another at the same place does not."""
     spike, final = summary.spike_swaps, summary.final
-    if spike is None or spike.headline is None:
-        return f"Whether the token of {final} at the spike does more than another token there was not measured."
-    verdict = compared(spike.headline, 0.0, above="more", below="less")
-    said = "the two are not distinguishable" if verdict == SAME else f"the token of {final} does {verdict} than another"
-    return (
-        f"At the {count(spike.num_different)} top spikes where {final} chooses another token than the rollout's own, "
-        f"{summary.reference} ends right {points_interval(spike.headline)} points more often after the token of "
-        f"{final} than after a third token, which neither model would choose: {said}."
+    if spike is None or (more := spike.headline) is None:
+        said = f"Whether the token of {final} at the spike does more than another token there was not measured."
+        return Sentence(said, held_evidence(inputs))
+    said = f"The token of {final} does {'more' if more.mean > 0 else 'less'} than another"
+    if is_few(spike.num_different, more):
+        said = too_few(spike.num_different, "spike", f"say whether the token of {final} does more than another")
+    elif not more.excludes(0):
+        said = f"Whether the token of {final} does more than another is not to be seen"
+    where = " where it differs"
+    change = Figure(
+        name="more often right", statistic="mean of differences", columns=(f"other token{where}", _token(final, where))
+    )
+    return Sentence(
+        f"{said}: at the {count(spike.num_different)} top spikes where it is not the rollout's own, "
+        f"{summary.reference} ends right {points_interval(more)} points more often after it than after a third token, "
+        f"which neither model would choose{'' if more.excludes(0) else would_show(more)}.",
+        swap_evidence(inputs, *with_interval(change, points_interval, more, summary.confidence)),
     )
 
 
-def _effect(summary: ProbeSummary) -> str:
-    """Say what replacing the rollout's own token does, beside the control positions and the third token."""
-    spike = summary.spike_swaps
+def _token(final: str, where: str = "") -> str:
+    """Return the column of the final checkpoint's token."""
+    return f"token of {final}{where}"
+
+
+def _effects(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Sentence]:
+    """Yield what replacing the rollout's own token does, and beside it the same at control positions."""
+    spike, final = summary.spike_swaps, summary.final
     if summary.causal is None or spike is None or spike.effect is None:
-        return ""
-    other = spike.alternative_effect
-    parts = [
-        f"In place of the rollout's own token at the top spike, the token of {summary.final} changes how often "
+        return
+    other, level = spike.alternative_effect, summary.confidence
+    own = Figure(name="effect", statistic="mean of differences", columns=("own token", _token(final)))
+    numbers = with_interval(own, points_interval, spike.effect, level)
+    if other is not None:
+        third = replace(own, name="of a third token", columns=("own token", "other token"))
+        numbers += with_interval(third, points_interval, other, level)
+    yield Sentence(
+        f"In place of the rollout's own token at the top spike, the token of {final} changes how often "
         f"{summary.reference} ends right by {points_interval(spike.effect)} points"
-        f"{'' if other is None else f', the third token by {points_interval(other)}'}"
-    ]
+        f"{'' if other is None else f', the third token by {points_interval(other)}'}.",
+        swap_evidence(inputs, *numbers),
+    )
 
     # The same swap at control positions, and by how much less it does there, paired over problems.
     policies = summary.causal.by_policy[:1]
     below = {entry.control: entry.difference for policy in policies for entry in policy.differences}
     for name in _CONTROLS:
-        control, difference = summary.causal.selection(name), below.get(name)
-        if control is None:
-            parts.append(f"{name} positions were not measured")
-            continue
-        if control.effect is None:
-            parts.append(f"at {name} positions both models choose the same token, so nothing is swapped")
-            continue
-        same, said = control.num_positions - control.num_different, f"at {name} positions by "
-        said += points_interval(control.effect)
-        said += f" (the same token at {count(same)} of {count(control.num_positions)})" if same else ""
-        if difference is not None:
-            said += f", which is {points_interval(difference)} below the spike"
-            said += "" if difference.excludes(0) else ", so the spike is not distinguishable from them"
-        parts.append(said)
-    return f"{'; '.join(parts)}."
+        yield _at_control(inputs, summary, name, below.get(name))
+
+
+def _at_control(
+    inputs: ReportInputs, summary: ProbeSummary, name: SwapPositions, difference: Estimate | None
+) -> Sentence:
+    """Say what the same swap does at one kind of control position, and whether that is less than at the spike."""
+    assert summary.causal is not None
+    control = summary.causal.selection(name)
+    if control is None:
+        return Sentence(f"At {name} positions no token was forced.", held_evidence(inputs))
+    if control.effect is None:
+        said = f"At {name} positions both models choose the same token, so nothing is swapped."
+        return Sentence(said, swap_evidence(inputs))
+    at = f"effect at its {name} position"
+    figures = [Figure(name=at, statistic="mean", columns=(at,), write=digits_of(points_interval, control.effect))]
+    same, said = control.num_positions - control.num_different, points_interval(control.effect)
+    if same:
+        said += f" (the same token at {count(same)} of {count(control.num_positions)})"
+        column = (f"same token at its {name} position",)
+        figures.append(Figure(name="the same token", statistic="sum", columns=column))
+        figures.append(Figure(name="positions", statistic="number", columns=column))
+    end = ""
+    if difference is not None:
+        is_less = "less" if difference.mean > 0 else "more"
+        end = f", {points_interval(difference)} {is_less} than at the spike"
+        if not difference.excludes(0):
+            end = f"; no difference from the spike is to be seen, {points_interval(difference)}"
+        write = digits_of(points_interval, difference)
+        figures.append(
+            Figure(name="below the spike", statistic="mean of differences", columns=(at, "effect"), write=write)
+        )
+    return Sentence(f"At {name} positions the same swap changes it by {said}{end}.", swap_evidence(inputs, *figures))
 
 
 _LEAST_POSITIONS = 15
@@ -116,6 +143,9 @@ def _arms(selection: SwapSelection, final: str, prefix: str = "") -> list[tuple[
     """Return what the final token, another one and their difference do at one kind of position, a row each."""
     before, different, test = selection.reference.success, selection.different_tokens, selection.test
     tests = (None, None) if test is None else (test.sign_flip_p, test.p_adjusted)
+    # Where both models choose the same token there is no difference: it is of fewer positions than the other rows.
+    fewer = selection.num_different < selection.num_positions
+    of = f" at {count(selection.num_different)} of {count(selection.num_positions)}" if fewer else ""
     return [
         (
             f"{prefix}token of {final}", selection.effect, different.effect, before, selection.checkpoint.success,
@@ -126,8 +156,8 @@ def _arms(selection: SwapSelection, final: str, prefix: str = "") -> list[tuple[
             selection.alternative.success, selection.alternative.num_rollouts, None, None,
         ),
         (
-            f"{prefix}difference", selection.headline, selection.headline, None, None, selection.num_different, None,
-            None,
+            f"{prefix}difference{of}", selection.headline, selection.headline, None, None, selection.num_different,
+            None, None,
         ),
     ]  # fmt: skip
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DivergenceMeans
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.estimates import Estimate
 from swerve.report.evidence import Figure, Sentence, digits_of
-from swerve.report.format import SAME, compared, mean_words
+from swerve.report.format import mean_words
 from swerve.report.names import divergence_name
+from swerve.report.pair_evidence import pair_evidence, pair_figures
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, Dots, Rows, divergence_unit
-from swerve.report.token_evidence import divergence_evidence, divergence_figure
+from swerve.report.token_evidence import divergence_evidence
 from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, rows_of, with_rows
 from swerve.text import count, listed, number, number_interval, signed_interval
 
@@ -21,19 +23,14 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     name, final, reference = divergence_name(summary), summary.final, summary.reference
     stages = [f"{mean_words(stage.of(summary.divergence))} at {stage.checkpoint}" for stage in summary.stages]
     if stages:
-        yield f"By stage, the {name} from {reference} is {listed(stages)} (nats)."
+        checkpoints = [(label, reference) for label in summary.checkpoints]
+        yield Sentence(
+            f"By stage, the {name} from {reference} is {listed(stages)} (nats).",
+            pair_evidence(inputs, checkpoints, "checkpoints"),
+        )
     after = summary.final_divergence
     for pair in summary.baseline_pairs[:1] if after is not None else ():
-        verdict = "the two were not compared"
-        if pair.behind is not None:
-            words = compared(pair.behind, 0.0, above="less than", below="more than")
-            verdict = f"{words} what the stage changed ({signed_interval(pair.behind)} more, paired)"
-        yield Sentence(
-            f"Before the stage, {pair.checkpoint} differed from {pair.reference} by "
-            f"{mean_words(pair.of(summary.divergence))} nats ({name}), {verdict}: {final} differs from "
-            f"{reference} by {mean_words(after)}.",
-            None if after is None else divergence_evidence(inputs, divergence_figure(summary, after)),
-        )
+        yield _before(inputs, summary, pair, after)
 
     # Of neighbouring checkpoints those that differ most; the others are paired with them over problems.
     pairs = [(mean, pair) for pair in summary.consecutive_pairs if (mean := pair.of(summary.divergence)) is not None]
@@ -44,19 +41,19 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
             f"{each.reference} to {each.checkpoint}" for each in others if each.behind and not each.behind.excludes(0)
         ]
         unknown = [f"{each.reference} to {each.checkpoint}" for each in others if each.behind is None]
-        ties = [f"{SAME} {listed(near)}, paired over problems"] if near else []
-        ties += (
-            [f"not determined, because the difference has no interval, against {listed(unknown)}"] if unknown else []
-        )
-        said = f" ({'; '.join(ties)})" if ties else ""
-        yield (
+        ties = f" As far as can be seen, as much changed from {listed(near)}." if near else ""
+        if unknown:
+            ties += f" Whether less did from {listed(unknown)} is not determined: the difference has no interval."
+        ends = [(each.checkpoint, each.reference) for _, each in pairs]
+        yield Sentence(
             f"Of {count(len(pairs))} steps between neighbouring checkpoints most changed from {largest.reference} to "
-            f"{largest.checkpoint}{said}, by "
-            f"{mean_words(most)}."
+            f"{largest.checkpoint}, by {mean_words(most)} nats a token ({name}).{ties}",
+            pair_evidence(
+                inputs, ends, "neighbours", *pair_figures(summary, largest.checkpoint, largest.reference, most)
+            ),
         )
     entry = summary.at_final(None if summary.entropy is None else summary.entropy.means)
     if entry is not None and entry.change is not None:
-        said = f"{signed_interval(entry.change)} against" if entry.change.excludes(0) else f"{SAME} that of"
         if entry.entropy is None:
             return
         of = Figure(
@@ -65,10 +62,44 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
             columns=(f"sum of entropy of {final}", "tokens"),
             write=digits_of(number_interval, entry.entropy),
         )
-        yield Sentence(
-            f"Mean entropy on these rollouts is {number_interval(entry.entropy)} nats at {final}, {said} {reference}.",
-            divergence_evidence(inputs, of),
+        change = Figure(
+            name="change",
+            statistic="difference of ratios",
+            columns=(f"sum of entropy of {final}", "tokens", f"sum of entropy of {reference}", "tokens"),
+            write=digits_of(signed_interval, entry.change),
         )
+        word = "surer" if entry.change.mean < 0 else "less sure"
+        said = f"On these rollouts {final} is {word} than {reference}"
+        if not entry.change.excludes(0):
+            said = f"Whether {final} is surer than {reference} on these rollouts is not to be seen"
+        yield Sentence(
+            f"{said}: its mean entropy is {number_interval(entry.entropy)} nats a token, a change of "
+            f"{signed_interval(entry.change)}.",
+            divergence_evidence(inputs, of, change),
+        )
+
+
+def _before(inputs: ReportInputs, summary: ProbeSummary, pair: DivergenceMeans, after: Estimate | None) -> Sentence:
+    """Say whether the stage changed more than the training before it."""
+    behind, before = pair.behind, pair.of(summary.divergence)
+    said = "Whether the stage changed more than the training before it is not determined"
+    if behind is not None:
+        said = f"The stage changed {'more' if behind.mean > 0 else 'less'} than the training before it"
+        if not behind.excludes(0):
+            said = "Whether the stage changed more than the training before it is not to be seen"
+    apart = "" if behind is None else f"; the difference is {signed_interval(behind)}"
+    ends = [(summary.final, summary.reference), (pair.checkpoint, pair.reference)]
+    figures = [
+        figure
+        for (checkpoint, reference), known in zip(ends, (after, before), strict=True)
+        if known is not None
+        for figure in pair_figures(summary, checkpoint, reference, known)
+    ]
+    return Sentence(
+        f"{said}: {summary.final} lies {mean_words(after)} nats a token ({divergence_name(summary)}) from "
+        f"{summary.reference}, {pair.checkpoint} {mean_words(before)} from {pair.reference}{apart}.",
+        pair_evidence(inputs, ends, "before", *figures),
+    )
 
 
 _COLUMNS: Mapping[str, Column] = {

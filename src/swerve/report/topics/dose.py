@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,11 +16,13 @@ from swerve.artifacts.probe_causes import (
 from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
+from swerve.report.cause_evidence import dose_evidence
 from swerve.report.evidence import Evidence, Figure, Sentence, digits_of
+from swerve.report.format import would_show
 from swerve.report.names import SELECTORS, continuing_model, direction_title, named, selector_word
+from swerve.report.pivot_evidence import pivot_evidence
 from swerve.report.read import ReportInputs
 from swerve.report.rows import COUNT, POINTS, SHARE, Curves, Dots, Rows
-from swerve.report.run_evidence import dose_evidence
 from swerve.report.topics.topic import FigureSpec, Topic, of_probe, rows_of, with_rows
 from swerve.text import count, counted, number, percent, percent_interval, points_interval
 
@@ -32,14 +34,16 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     """Yield what few tokens of the other model recover, and how many single tokens or sentences decide the outcome."""
     for entry in () if summary.cross_sampling is None else summary.cross_sampling.directions:
         yield Sentence(dose_sentence(entry, summary), _evidence(inputs, entry, summary))
-    yield from (pivot_sentence(pivots, summary) for pivots in summary.pivots)
+    for pivots in summary.pivots:
+        for said, figures in _pivot_sentences(pivots, summary):
+            yield Sentence(said, pivot_evidence(inputs, pivots, *figures))
 
 
 def _evidence(inputs: ReportInputs, entry: CrossSamplingDirection, summary: ProbeSummary) -> Evidence | None:
     """Return the problems' success alone, with the least dose, and of the other model."""
     dose = least_dose(entry, summary.divergence)
     if dose is None or entry.gap is None or not entry.gap.excludes(0):
-        return None
+        return dose_evidence(inputs, entry, None, *_gap(entry))
     ends = {"alone": entry.base, "with chosen tokens": dose[1].accuracy, "other": entry.other}
     means = (
         Figure(name=name, statistic="mean", columns=(name,), write=digits_of(percent_interval, known))
@@ -50,13 +54,23 @@ def _evidence(inputs: ReportInputs, entry: CrossSamplingDirection, summary: Prob
     return dose_evidence(inputs, entry, dose, taken, *means)
 
 
-def pivot_sentence(pivots: Pivots, summary: ProbeSummary) -> str:
-    """Say where one model's chance of a right answer jumps, and how often it could have fallen at all."""
-    spike, breaks, pieces = pivots.on_spike, pivots.breaks, "token" if pivots.unit == "token" else "sentence"
+def _gap(entry: CrossSamplingDirection) -> list[Figure]:
+    """Return the difference between the two models alone, as it is said where no difference is seen."""
+    if entry.gap is None or entry.gap.excludes(0):
+        return []
+    write = digits_of(points_interval, entry.gap)
+    return [Figure(name="gap", statistic="paired difference of means", columns=("alone", "other"), write=write)]
+
+
+def _pivot_sentences(pivots: Pivots, summary: ProbeSummary) -> Iterator[tuple[str, Sequence[Figure]]]:
+    """Yield where one model's chance of a right answer jumps, each sentence with the numbers that rows give."""
+    spike, pieces = pivots.on_spike, "token" if pivots.unit == "token" else "sentence"
     model = continuing_model(pivots.policy, summary)
+    figures = [Figure(name="rollouts", statistic="rows"), Figure(name="found", statistic="sum", columns=("found",))]
     said = f"Along {counted(pivots.num_rollouts, 'rollout')}, continued by {model}"
     if pivots.start is not None:
         said += f" (right {percent_interval(pivots.start)} of the time from the prompt on)"
+        figures.append(_share("right from the prompt on", None, pivots.start))
     said += f", a search found {counted(pivots.num_pivots, pieces)} across which its success changes by "
     said += f"{percent(pivots.gap)} or more."
     if pivots.num_pivots:
@@ -64,44 +78,78 @@ def pivot_sentence(pivots: Pivots, summary: ProbeSummary) -> str:
             f" Fresh continuations confirm {count(pivots.num_confirmed)} of them, at most "
             f"{number(pivots.max_confirmed_below_gap, 2)} of these wrongly on average."
         )
+        figures.append(Figure(name="confirmed", statistic="sum", columns=("confirmed",)))
+    yield said, figures
     if pivots.num_could_fall is not None and pivots.num_could_fall < pivots.num_rollouts:
-        said += (
-            f" Such a fall could be found in {count(pivots.num_could_fall)} of the rollouts: in the others {model} is "
-            "nowhere right so often."
-        )
+        num = Figure(name="could fall", statistic="sum", columns=("could fall",))
+        said = f"Such a fall could be found in {count(pivots.num_could_fall)} of the rollouts"
+        yield f"{said}: in the others {model} is nowhere right so often.", [num]
     if spike is not None and spike.share is not None:
-        said += f" {percent_interval(spike.share)} of those found are on a spike (by chance {percent(spike.chance)})."
-
-    # Whether the highest divergence is where the chance of a right answer falls for good.
-    if breaks.top_divergence is not None and breaks.top_entropy is not None:
-        said += (
-            f" In {count(breaks.num_rollouts)} of the rollouts the success falls for good at one {pieces}. It has "
-            f"the highest divergence in {percent_interval(breaks.top_divergence.share)} of them (by chance "
-            f"{percent(breaks.top_divergence.chance)}) and the reference's highest entropy in "
-            f"{percent_interval(breaks.top_entropy.share)}, a difference of {points_interval(breaks.above_entropy)} "
-            "points."
+        on_spike = _share("found on a spike", "found", spike.share)
+        found = Figure(name="found", statistic="sum", columns=("found",))
+        share = f"{percent_interval(spike.share)} are on a spike (by chance {percent(spike.chance)})"
+        yield (
+            f"Of the {counted(pivots.num_pivots, pieces)} found along text continued by {model}, {share}.",
+            [found, on_spike],
         )
-    return said
+    yield from _breaks(pivots, pieces, model)
+
+
+def _breaks(pivots: Pivots, pieces: str, model: str) -> Iterator[tuple[str, Sequence[Figure]]]:
+    """Yield whether the highest divergence is where the chance of a right answer falls for good."""
+    breaks = pivots.breaks
+    divergence, entropy, apart = breaks.top_divergence, breaks.top_entropy, breaks.above_entropy
+    if divergence is None or entropy is None:
+        return
+    verdict = "Whether it is there more often is not to be seen" if apart is None or not apart.excludes(0) else ""
+    if apart is not None and apart.excludes(0):
+        verdict = f"It is there {'more' if apart.mean > 0 else 'less'} often"
+    figures = [Figure(name="falls for good", statistic="sum", columns=("falls for good",))]
+    for name, known in (("highest divergence there", divergence.share), ("highest entropy there", entropy.share)):
+        if known is not None:
+            figures.append(_share(name, None, known))
+    yield (
+        f"In {count(breaks.num_rollouts)} of the rollouts the success of {model} falls for good at one {pieces}. The "
+        f"highest divergence is there in {percent_interval(divergence.share)} of them (by chance "
+        f"{percent(divergence.chance)}), the reference's highest entropy in {percent_interval(entropy.share)}. "
+        f"{verdict}: {points_interval(apart)} points.",
+        figures,
+    )
+
+
+def _share(column: str, of: str | None, known: Estimate) -> Figure:
+    """Return the mean of a column, or its share of another one."""
+    columns = (column,) if of is None else (column, of)
+    statistic, write = "mean" if of is None else "ratio of sums", digits_of(percent_interval, known)
+    return Figure(name=column, statistic=statistic, columns=columns, write=write)
 
 
 def dose_sentence(entry: CrossSamplingDirection, summary: ProbeSummary) -> str:
     """Say what few tokens of the other model recover; empty where that was not measured."""
     title, dose, gap = direction_title(entry.direction, summary), least_dose(entry, summary.divergence), entry.gap
     if gap is not None and not gap.excludes(0):
-        return f"{title}: the two models alone are not distinguishable ({points_interval(gap)}): nothing to recover."
+        apart = f"{points_interval(gap)} points{would_show(gap)}"
+        return f"{title}: no difference between the two models alone is to be seen that tokens could recover, {apart}."
     if gap is None or dose is None:
         return ""
     selector, point = dose
-    said = (
-        f"{title}: with {selector_word(selector.selector)} choosing {percent(point.share_swapped)} of the tokens, "
-        f"accuracy goes from {percent_interval(entry.base)} to {percent_interval(point.accuracy)}, which is "
-        f"{percent_interval(point.recovered)} of the gap to {percent_interval(entry.other)}"
+    taken = f"{percent(point.share_swapped)} of the tokens, chosen by {selector_word(selector.selector)}"
+    both = f"right in {percent_interval(point.accuracy)} with {taken}, in {percent_interval(entry.base)} without"
+    way = f"{percent_interval(point.recovered)} of the way to {percent_interval(entry.other)}"
+    if point.gain is not None and not point.gain.excludes(0):
+        way = f"no change is to be seen, {points_interval(point.gain)} points, on the way to "
+        way += percent_interval(entry.other)
+    said = f"{title}: {both}; {way}."
+    if (more := selector.auc_over_random) is None:
+        return said
+    over, of_gap = f"{said} Over all budgets", f"{percent_interval(more)} of the gap"
+    if not more.excludes(0):
+        return f"{over} no difference from random choice is to be seen: {of_gap}."
+    return (
+        f"{over} that recovers {of_gap} more than random choice."
+        if more.mean > 0
+        else f"{over} random choice recovers more: a difference of {of_gap}."
     )
-    more = selector.auc_over_random
-    if more is not None:
-        shown = "" if more.excludes(0) else ", so the two are not distinguishable"
-        said += f"; over all budgets it recovers {percent_interval(more)} of the gap more than random choice{shown}"
-    return f"{said}."
 
 
 def least_dose(

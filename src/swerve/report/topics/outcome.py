@@ -14,6 +14,7 @@ from swerve.report.format import change
 from swerve.report.read import ReportInputs
 from swerve.report.rows import COUNT, NUMBER, REWARD, SHARE, Cell, Dots, Rows
 from swerve.report.run_evidence import paired_evidence
+from swerve.report.summary_evidence import held_evidence, response_evidence, selected_evidence
 from swerve.report.topics.topic import Column, FigureSpec, Topic, by_checkpoint, crossed
 from swerve.text import count, percent, percent_interval
 
@@ -21,7 +22,7 @@ _MAX_DOTS = 24
 
 
 def _sentences(inputs: ReportInputs) -> Iterator[str]:
-    yield Sentence(_accuracy(inputs), _accuracy_evidence(inputs))
+    yield _accuracy(inputs)
 
     # Whether one of many samples is right more often: what is new, not only what is more likely.
     k, first, last = largest_k(inputs.evaluations), inputs.reference, inputs.final
@@ -37,7 +38,7 @@ def _sentences(inputs: ReportInputs) -> Iterator[str]:
         said = f"Of the greedy traces of {last.checkpoint}, {percent_interval(right)} have no wrong step at all."
         yield Sentence(said, evidence)
     if inputs.summary is None:
-        yield "Where the checkpoints differ from the reference was not measured."
+        yield Sentence("Where the checkpoints differ from the reference was not measured.", held_evidence(inputs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,44 @@ def accuracies(inputs: ReportInputs) -> Accuracies | None:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfKind:
+    """The greedy answers to the problems of one kind, before and after."""
+
+    kind: str
+    num: int
+    """Problems."""
+    before: float
+    after: float
+    num_risen: int
+    """Problems whose answer became right."""
+    num_fallen: int
+    """Problems whose answer became wrong."""
+
+
+def answers_by_kind(inputs: ReportInputs) -> tuple[OfKind, ...]:
+    """Return what became of the answers to problems of each kind; nothing where there are not several kinds."""
+    right = inputs.paired.get("right")
+    if right is None or not right.before:
+        return ()
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for problem, *ends in zip(right.problems, right.before, right.after, strict=True):
+        groups.setdefault(inputs.kinds.get(problem, ""), []).append((ends[0], ends[1]))
+    if len(groups) < 2:
+        return ()
+    return tuple(
+        OfKind(
+            kind=kind,
+            num=len(pairs),
+            before=sum(before for before, _ in pairs) / len(pairs),
+            after=sum(after for _, after in pairs) / len(pairs),
+            num_risen=sum(before < after for before, after in pairs),
+            num_fallen=sum(before > after for before, after in pairs),
+        )
+        for kind, pairs in sorted(groups.items(), key=lambda group: by_number(group[0]))
+    )
+
+
 def _means(ends: Mapping[str, Estimate]) -> list[Figure]:
     """Return the fractions at some checkpoints, as sentences write them."""
     return [
@@ -97,31 +136,45 @@ def _means(ends: Mapping[str, Estimate]) -> list[Figure]:
     ]
 
 
-def _accuracy_evidence(inputs: ReportInputs) -> Evidence | None:
-    measured = accuracies(inputs)
-    if measured is None or measured.how != "greedily":
-        return None
-    known = zip(measured.labels, (measured.first, measured.last), strict=True)
-    return paired_evidence(inputs, "right", *_means({label: each for label, each in known if each is not None}))
+def accuracy_evidence(inputs: ReportInputs, measured: Accuracies, *figures: Figure) -> Evidence | None:
+    """Return the problems that accuracies are of; of samples in files the accuracies alone, which a probe keeps."""
+    if measured.how == "greedily":
+        return paired_evidence(inputs, "right", *figures)
+    assert inputs.summary is not None
+    kept = [figure for figure in figures if figure.statistic in _OF_MEANS and not figure.end]
+    return selected_evidence(inputs.summary, *kept)
 
 
-def _accuracy(inputs: ReportInputs) -> str:
+_OF_MEANS = ("mean", "paired difference of means")
+"""Statistics that accuracies give, without their problems."""
+
+
+def _accuracy(inputs: ReportInputs) -> Sentence:
     """Say what accuracy did; of responses from elsewhere how many are right, as far as they were graded."""
     measured = accuracies(inputs)
     if measured is not None:
         said = f"is {percent_interval(measured.last)} at {measured.labels[1]}."
         if measured.first is not None:
             said = change(measured.first, measured.last, measured.difference, at=measured.labels)
-        return f"On {measured.problems}, {measured.name} {said}"
+        both = zip(measured.labels, (measured.first, measured.last), strict=True)
+        ends = _means({label: each for label, each in both if each is not None})
+        said = f"On {measured.problems}, {measured.name} {said}"
+        return Sentence(said, accuracy_evidence(inputs, measured, *ends))
     if inputs.summary is None or not inputs.is_imported:
-        return "Accuracy was not measured."
+        return Sentence("Accuracy was not measured.", held_evidence(inputs))
     known = [
         (each.num_rollouts, each.num_correct) for each in inputs.summary.populations if each.num_correct is not None
     ]
     num, right = sum(own for own, _ in known), sum(own for _, own in known)
     if not num:
-        return "The responses were not graded."
-    return f"Of {count(num)} graded responses {count(right)} are right ({percent(right / num)})."
+        return Sentence("The responses were not graded.", response_evidence(inputs))
+    figures = (
+        Figure(name="graded", statistic="number", columns=("right",)),
+        Figure(name="right", statistic="sum", columns=("right",)),
+        Figure(name="share", statistic="mean", columns=("right",), write=percent),
+    )
+    said = f"Of {count(num)} graded responses {count(right)} are right ({percent(right / num)})."
+    return Sentence(said, response_evidence(inputs, *figures))
 
 
 def _rows(inputs: ReportInputs) -> Iterator[Rows]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
+from swerve.artifacts.probe_claims import DivergenceClaim
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.evidence import Figure, Sentence, digits_of
@@ -13,7 +15,8 @@ from swerve.report.format import claim_words
 from swerve.report.names import METHODS, REGIONS, SELECTORS, divergence_name, named, selector_word
 from swerve.report.read import ReportInputs
 from swerve.report.rows import AUC, COUNT, PER_1000, SHARE, Dots, Rows
-from swerve.report.token_evidence import spike_evidence, top_evidence
+from swerve.report.summary_evidence import held_evidence, null_evidence, response_evidence, score_evidence
+from swerve.report.token_evidence import area_evidence, spike_evidence, top_evidence
 from swerve.report.topics.topic import (
     KNOWN_STEPS,
     FigureSpec,
@@ -35,29 +38,28 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     """Yield where the highest divergence falls, which scores find wrong steps, and what a method finds by chance."""
     name, first, wrong = divergence_name(summary), summary.claim("top", "first_wrong"), summary.claim("top", "wrong")
     if summary.knows_no_wrong_step:
-        yield "No step of the rollouts is known to be wrong, so whether spikes find wrong steps was not measured."
-    elif first is not None and wrong is not None:
-        known = Figure(
-            name="is the first wrong one",
-            statistic="mean",
-            columns=("divergence on it",),
-            write=digits_of(percent_interval, first.estimate),
+        yield Sentence(
+            "No step of the rollouts is known to be wrong, so whether spikes find wrong steps was not measured.",
+            response_evidence(inputs),
         )
+    elif first is not None and wrong is not None:
+        numbers = _shares(first, "it") + _shares(wrong, "any wrong")
         yield Sentence(
             f"The token of a rollout where {summary.final} differs most from {summary.reference} ({name}) is the first "
             f"wrong one in {claim_words(first)}; it is any wrong one in {claim_words(wrong)}.",
-            top_evidence(inputs, first, known),
+            top_evidence(inputs, first, *numbers),
         )
     elif summary.claim("top", "first_wrong_sentence") is None:
-        yield "Where the highest divergence of a rollout falls was not measured."
+        yield Sentence("Where the highest divergence of a rollout falls was not measured.", held_evidence(inputs))
     area = summary.claim("auc", "first_wrong")
     if area is not None:
-        yield (
+        yield Sentence(
             f"As a score, {name} ranks first wrong tokens above those that are not wrong with an AUC of "
-            f"{claim_words(area)}."
+            f"{claim_words(area)}.",
+            area_evidence(inputs, area, *_areas(area)),
         )
 
-    yield from _of_sentences(summary)
+    yield from _of_sentences(inputs, summary)
 
     # Of several scores the best has no interval of its own.
     selectors = () if summary.recovery is None else summary.recovery.selectors
@@ -66,12 +68,19 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     if num:
         ranked = sorted((auc.mean, word) for auc, word in areas)
         (low, least), (high, most) = ranked[0], ranked[-1]
-        yield (
+        yield Sentence(
             f"Each by an interval of its own, {count(num)} of {count(len(areas))} scores rank the known wrong steps "
-            f"above chance; AUCs are {number(low)} ({least}) to {number(high)} ({most})."
+            f"above chance; AUCs are {number(low)} ({least}) to {number(high)} ({most}).",
+            score_evidence(
+                summary,
+                Figure(name="scores", statistic="rows"),
+                Figure(name="above chance", statistic="rises", columns=("chance", "from")),
+                Figure(name="least", statistic="least", columns=("area",), write=number),
+                Figure(name="most", statistic="most", columns=("area",), write=number),
+            ),
         )
     elif areas:
-        yield "No score ranks the known wrong steps above chance."
+        yield Sentence("No score ranks the known wrong steps above chance.", score_evidence(summary))
 
     # The method of the headline, with what it finds where there is nothing to find.
     rule = summary.rule
@@ -82,6 +91,12 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
             Figure(
                 name="of these on a wrong step", statistic="ratio of sums", columns=("on wrong", "spikes"), write=hits
             ),
+            Figure(
+                name="of wrong steps with one",
+                statistic="ratio of sums",
+                columns=("on wrong", "wrong tokens"),
+                write=digits_of(percent_interval, rule.recall),
+            ),
         ]
         yield Sentence(
             f"Of the {count(rule.num_spikes)} {named(METHODS, rule.method)} spikes {percent_interval(rule.precision)} "
@@ -89,39 +104,73 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
             f"the wrong steps have one (by chance {percent(rule.chance_recall)}).",
             spike_evidence(inputs, *found),
         )
-    of = Figure(name=f"at {summary.final}", statistic="per 1,000", columns=("spikes", "tokens"), write=number)
-    yield Sentence(null_sentence(summary), None if rule is None else spike_evidence(inputs, of))
+    yield from _null_sentences(inputs, summary)
 
 
-def _of_sentences(summary: ProbeSummary) -> Iterator[str]:
+def _shares(claim: DivergenceClaim, place: str) -> list[Figure]:
+    """Return how often the highest divergence is on a place, and what chance and the reference's entropy give."""
+    found = Figure(name=f"on {place}", statistic="mean", columns=(f"divergence on {place}",))
+    numbers = [replace(found, write=digits_of(percent_interval, claim.estimate))]
+    for name in ("chance", "entropy"):
+        if any(null.null == name for null in claim.nulls):
+            columns = (f"{name} on {place}",)
+            numbers.append(Figure(name=f"{name} on {place}", statistic="mean", columns=columns, write=percent))
+    return numbers
+
+
+def _areas(claim: DivergenceClaim) -> list[Figure]:
+    """Return the area under the ROC curve of the divergence, and of the reference's entropy in its place."""
+    found = Figure(name="AUC", statistic="mean", columns=("above the others by divergence",))
+    numbers = [replace(found, write=digits_of(number_interval, claim.estimate))]
+    if any(null.null == "entropy" for null in claim.nulls):
+        columns = ("above the others by entropy",)
+        numbers.append(Figure(name="of the entropy", statistic="mean", columns=columns, write=number))
+    return numbers
+
+
+def _of_sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     """Yield whether the highest divergence is in the wrong sentence, of rollouts whose label names one and no token."""
     top, area = (summary.claim(figure, "first_wrong_sentence") for figure in ("top", "auc"))
     recovery, name = summary.sentence_recovery, divergence_name(summary)
     if recovery is None or top is None:
         return
-    yield (
+    yield Sentence(
         f"Of {counted(recovery.num_rollouts, 'rollout')} it is known which sentence (or step) is the first "
         f"wrong one, and not which token: {counted(recovery.num_sentences, 'sentence')} in all. The token where "
-        f"{summary.final} differs most from {summary.reference} ({name}) is in it in {claim_words(top)}."
+        f"{summary.final} differs most from {summary.reference} ({name}) is in it in {claim_words(top)}.",
+        top_evidence(inputs, top, Figure(name="rollouts", statistic="rows"), *_shares(top, "it")),
     )
     if area is not None:
-        yield (
+        yield Sentence(
             f"By the highest {name} in each, first wrong sentences rank above the others with an AUC of "
-            f"{claim_words(area)}."
+            f"{claim_words(area)}.",
+            area_evidence(inputs, area, *_areas(area)),
         )
 
 
-def null_sentence(summary: ProbeSummary) -> str:
-    """Say what the headline method finds between two runs of one model, where there is nothing to find."""
+def _null_sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
+    """Yield what the headline method finds between two runs of one model, where every spike is false, and here."""
     null = summary.false_discoveries(summary.divergence, summary.spike_method)
-    if null is None or null.per_1000_tokens is None:
-        return ""
-    density = None if summary.rule is None else summary.spikes_per_1000(summary.rule)
-    here = "" if density is None else f" {summary.final} has {number(density)}."
-    return (
-        f"By the {named(METHODS, summary.spike_method)} rule {number_interval(null.per_1000_tokens)} of 1,000 tokens "
-        f"are spikes between two runs of one model ({count(null.num_tokens)} tokens), where every spike is false.{here}"
+    if null is None or (rate := null.per_1000_tokens) is None:
+        return
+    of = Figure(name="of 1,000 tokens", statistic="per 1,000", columns=("spikes", "tokens"))
+    numbers = (
+        replace(of, write=digits_of(number_interval, rate)),
+        Figure(name="tokens", statistic="sum", columns=("tokens",)),
     )
+    yield Sentence(
+        f"By the {named(METHODS, summary.spike_method)} rule {number_interval(rate)} of 1,000 tokens are spikes "
+        f"between two runs of one model ({count(null.num_tokens)} tokens), where every spike is false.",
+        null_evidence(summary, *numbers),
+    )
+    density = None if summary.rule is None else summary.spikes_per_1000(summary.rule)
+    if density is not None:
+        word = "more" if density > rate.high else "fewer"
+        told = f"{word} than that" if not rate.low <= density <= rate.high else "as many as that, as far as can be seen"
+        yield Sentence(
+            f"{summary.final} has {number(density)} spikes in 1,000 tokens: {told}.",
+            spike_evidence(inputs, replace(of, write=number)),
+        )
 
 
 def _hit_rows(inputs: ReportInputs, summary: ProbeSummary) -> Rows:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from swerve.artifacts.probe_summary import HasCheckpoint, ProbeSummary
 from swerve.report.draw.figures import Drawing
+from swerve.report.page import Texts
 from swerve.report.read import ReportInputs
 from swerve.report.rows import Cell, Curves, Rows, Unit
 
@@ -41,6 +42,8 @@ class Topic:
     """What the fold has, in a few words."""
     rows: Callable[[ReportInputs], Iterable[Rows]] | None = None
     """Everything that was measured, in order."""
+    texts: Callable[[ReportInputs], Iterable[Texts]] | None = None
+    """What is read as text, below the rows."""
     sentences: Mapping[str, Callable[[ReportInputs], Iterable[str]]] = field(default_factory=dict)
     """By heading among the findings; an empty sentence is left out."""
     figures: Mapping[str, FigureSpec] = field(default_factory=dict)
@@ -56,13 +59,13 @@ _MANY_TIMES = 20
 def along_training(inputs: ReportInputs, labels: Sequence[str], columns: Sequence[str] = (), **options: Any) -> Curves:
     """Return how columns are drawn over checkpoints, whose steps must increase.
 
-    They lie at the step of the stage of the last of them, those from before it at 0 and below; in order where no step
-    is known.
+    They lie at the step of the stage of the last of them, those from before it at 0 and below; where no step is known,
+    with their names in their order.
     """
     known = {evaluation.checkpoint: evaluation for evaluation in inputs.evaluations}
     own = [int(label[len(label.rstrip(string.digits)) :] or 0) for label in labels]
     x: Sequence[int] = range(1, len(labels) + 1)
-    title, ends = "checkpoint", {}
+    title, ends, is_order = "checkpoint", {}, False
     if labels and known.keys() >= {*labels}:
         last = known[labels[-1]]
         start = last.step - last.stage_step
@@ -70,11 +73,15 @@ def along_training(inputs: ReportInputs, labels: Sequence[str], columns: Sequenc
         ends = {known[label].stage: float(place) for label, place in zip(labels, x, strict=True)}
     elif own == sorted(set(own)):
         x, title = own, "step of the stage"
+    else:
+        is_order = True
 
     # Steps that grow by multiples lie apart only on a logarithmic axis.
     positive = [value for value in x if value > 0]
-    is_log = max(positive, default=0) > _MANY_TIMES * min(positive, default=0)
-    return Curves(x=tuple(x), x_title=title, columns=tuple(columns), is_log=is_log, ends=ends, **options)
+    is_log = not is_order and max(positive, default=0) > _MANY_TIMES * min(positive, default=0)
+    return Curves(
+        x=tuple(x), x_title=title, columns=tuple(columns), is_order=is_order, is_log=is_log, ends=ends, **options
+    )
 
 
 Column = tuple[Unit, str | Callable[[Any], Cell]]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from swerve.artifacts.probe_causes import Attribution
-from swerve.artifacts.probe_dynamics import BiographySummary, Correlate, Direction
+from swerve.artifacts.probe_dynamics import BiographySummary, Correlate, Direction, TokenBiographies
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.format import compared
+from swerve.estimates import Estimate
+from swerve.report.evidence import Figure, Sentence, digits_of, with_interval
+from swerve.report.format import compared, is_few, too_few
 from swerve.report.names import CORRELATES, divergence_name, named
+from swerve.report.pair_evidence import correlate_evidence
 from swerve.report.read import ReportInputs
 from swerve.report.rows import (
     AUC,
@@ -26,39 +30,40 @@ from swerve.report.rows import (
     Rows,
     divergence_unit,
 )
-from swerve.report.topics.topic import Column, FigureSpec, Topic, along_training, by_checkpoint, of_probe, rows_of
+from swerve.report.topics.topic import Column, FigureSpec, Topic, along_training, by_checkpoint, rows_of, with_rows
+from swerve.report.training_evidence import attribution_evidence, biography_evidence, signal_evidence
 from swerve.text import count, number, p_words, percent, percent_interval, points_interval, signed_interval
 
 
-def _sentences(summary: ProbeSummary) -> Iterator[str]:
+def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     # Whether the divergence goes with the answer.
     for entry in _correlates(summary):
         if entry.correlate == "correct" and entry.level == "rollout" and entry.estimate is not None:
-            word = compared(entry.estimate, 0.0, above="higher than", below="lower than")
-            yield (
-                f"A right rollout's {divergence_name(summary)} is {word} a wrong one's, on text of {entry.source}: "
-                f"rank correlation {signed_interval(entry.estimate)} over {count(entry.num)} rollouts, adjusted "
-                f"{p_words(entry.p_adjusted)}."
-            )
+            yield _of_right(inputs, summary, entry, entry.estimate)
 
     # Whether wrong steps left the reference more often.
     more = None if summary.biographies is None else summary.biographies.wrong_above_others
     if summary.biographies is not None and more is not None:
         tokens = summary.biographies.tokens
         verdict = compared(more, 0.0, above="more than", below="less than")
-        yield (
+        yield Sentence(
             f"{percent_interval(tokens['wrong_steps'].share_moved)} of the wrong steps left the reference for good, "
             f"{verdict} the {percent_interval(tokens['others'].share_moved)} of the tokens beside them (by "
-            f"{points_interval(more)} points)."
+            f"{points_interval(more)} points).",
+            biography_evidence(inputs, *_left_figures(tokens, more, summary.confidence)),
         )
 
     # Whether tokens moved as they were pushed.
     signal = summary.at_final(summary.training_signal)
     direction = None if signal is None else signal.direction
     if direction is not None and direction.above_chance is not None:
-        yield (
+        pushed = Figure(name="as pushed", statistic="ratio of sums", columns=("as pushed", "moved"))
+        agreement, level = direction.agreement, summary.confidence
+        known = [] if agreement is None else with_interval(pushed, percent_interval, agreement, level)
+        yield Sentence(
             f"Of the tokens of training that moved, {percent_interval(direction.agreement)} moved the way their "
-            f"advantage pushed, {compared(direction.above_chance, 0.0)} chance ({percent(direction.chance)})."
+            f"advantage pushed, {compared(direction.above_chance, 0.0)} chance ({percent(direction.chance)}).",
+            signal_evidence(inputs, *known),
         )
 
     # Whether spikes are decided by what stands just before them.
@@ -66,10 +71,45 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
         recent = attribution.recent
         if recent.above_uniform is not None:
             verdict = compared(recent.above_uniform, 0.0, above="more than", below="less than")
-            yield (
+            score = Figure(name="on the last 5", statistic="mean", columns=("on the last 5",))
+            mean = recent.score
+            numbers = [] if mean is None else [replace(score, write=digits_of(percent_interval, mean))]
+            yield Sentence(
                 f"At {count(attribution.num_spots)} spikes the last 5 tokens have {percent_interval(recent.score)} of "
-                f"the attribution of {attribution.model}, {verdict} if all counted alike ({percent(recent.uniform)})."
+                f"the attribution of {attribution.model}, {verdict} if all counted alike ({percent(recent.uniform)}).",
+                attribution_evidence(inputs, attribution, *numbers),
             )
+
+
+def _of_right(inputs: ReportInputs, summary: ProbeSummary, entry: Correlate, known: Estimate) -> Sentence:
+    """Say whether the divergence of right answers is higher or lower than that of wrong ones."""
+    name = divergence_name(summary)
+    what = f"a right rollout's {name} is higher or lower than a wrong one's"
+    said = f"A right rollout's {name} is {'higher' if known.mean > 0 else 'lower'} than a wrong one's"
+    if is_few(entry.num, known):
+        said = too_few(entry.num, "rollout", f"say whether {what}")
+    elif not known.excludes(0):
+        said = f"Whether {what} is not to be seen"
+    rho = Figure(name="rank correlation", statistic="rank correlation", columns=(f"mean {entry.divergence}", "right"))
+    numbers = with_interval(rho, signed_interval, known, summary.confidence)
+    return Sentence(
+        f"{said}, on text of {entry.source}: rank correlation {signed_interval(known)} over {count(entry.num)} "
+        f"rollouts, adjusted {p_words(entry.p_adjusted)}.",
+        correlate_evidence(inputs, entry, Figure(name="rollouts", statistic="rows"), *numbers),
+    )
+
+
+def _left_figures(tokens: Mapping[Group, TokenBiographies], more: Estimate, level: float) -> list[Figure]:
+    """Return how many of the wrong steps and of the tokens beside them left for good, and the difference."""
+    columns = {"wrong_steps": ("of them left", "wrong tokens"), "others": ("of those left", "other tokens")}
+    figures: list[Figure] = []
+    for name, of in columns.items():
+        known = tokens["wrong_steps" if name == "wrong_steps" else "others"].share_moved
+        if known is not None:
+            share = Figure(name=of[0], statistic="ratio of sums", columns=of)
+            figures += with_interval(share, percent_interval, known, level)
+    both, write = (*columns["wrong_steps"], *columns["others"]), digits_of(points_interval, more)
+    return [*figures, Figure(name="difference", statistic="difference of ratios", columns=both, write=write)]
 
 
 def _correlates(summary: ProbeSummary) -> list[Correlate]:
@@ -149,7 +189,8 @@ _BIOGRAPHY: Mapping[str, Column] = {
     "Linearity": (NUMBER, "of.median_linearity"),
     "Jumps": (SHARE, "of.jumps.share"),
 }
-_GROUPS: Mapping[Literal["wrong_steps", "others", "all"], str] = {
+Group = Literal["wrong_steps", "others", "all"]
+_GROUPS: Mapping[Group, str] = {
     "wrong_steps": "Wrong steps",
     "others": "Other tokens beside them",
     "all": "All tokens",
@@ -246,7 +287,7 @@ def _signals(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Rows]:
 TOPIC = Topic(
     title="What did training do to the tokens?",
     note="towards right answers, when, and as pushed",
-    sentences={"Training": of_probe(_sentences)},
+    sentences={"Training": with_rows(_sentences)},
     rows=_rows,
     figures={
         "onset": FigureSpec(

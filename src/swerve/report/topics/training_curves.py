@@ -8,9 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from swerve.artifacts.metrics import StepMetrics
+from swerve.report.evidence import Figure, Sentence
+from swerve.report.format import too_few
 from swerve.report.read import ReportInputs
 from swerve.report.rows import NATS, NUMBER, PER_1000, REWARD, SHARE, TOKENS, Curves, Rows, Unit
+from swerve.report.summary_evidence import response_evidence, status_evidence
 from swerve.report.topics.topic import FigureSpec, Topic, step_name
+from swerve.report.training_evidence import step_evidence
 from swerve.text import count, number, percent
 
 _UNBOUNDED = replace(NATS, low=-math.inf)
@@ -75,18 +79,24 @@ def _value(step: StepMetrics, key: str) -> float | None:
 
 def _caution(inputs: ReportInputs) -> Iterator[str]:
     if inputs.summary is not None and not inputs.summary.reliable:
-        yield "The probe had too few rollouts for its metrics to be relied upon."
+        few = too_few(inputs.summary.num_rollouts, "rollout", "rely upon the probe's metrics")
+        yield Sentence(f"{few}.", response_evidence(inputs))
 
     # Completions that the grader could not judge.
     statuses: Counter[str] = Counter()
     for evaluation in inputs.evaluations:
         statuses.update(evaluation.statuses)
     if statuses["timeout"] or statuses["error"]:
-        yield (
+        columns = {"timeout": statuses["timeout"], "completions": statuses.total(), "error": statuses["error"]}
+        numbers = (Figure(name=name, statistic="sum", columns=(name,)) for name in columns)
+        yield Sentence(
             f"In the evaluations, {count(statuses['timeout'])} of {count(statuses.total())} completions reached a "
-            f"limit of the grader and {count(statuses['error'])} made it fail; they count as wrong."
+            f"limit of the grader and {count(statuses['error'])} made it fail; they count as wrong.",
+            status_evidence(inputs, *numbers),
         )
-    yield from training_ends(inputs.metrics)
+    for stage in dict.fromkeys(step.stage for step in inputs.metrics):
+        of_stage = [step for step in inputs.metrics if step.stage == stage]
+        yield from (Sentence(said, step_evidence(inputs, stage)) for said in training_ends(of_stage))
 
 
 def training_ends(metrics: Sequence[StepMetrics]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import get_args
 
@@ -10,9 +11,10 @@ from swerve.artifacts.probe_claims import NULL_NAMES, TOKEN_NULLS, DivergenceCla
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, CheckpointEntropy, RankClass, Region
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
-from swerve.report.evidence import Figure, Sentence, digits_of
+from swerve.report.evidence import Figure, Sentence, digits_of, with_interval
 from swerve.report.format import claim_words
 from swerve.report.names import REGIONS, divergence_name
+from swerve.report.pair_evidence import RANKS, rank_evidence
 from swerve.report.read import ReportInputs
 from swerve.report.rows import (
     AUC,
@@ -29,7 +31,8 @@ from swerve.report.rows import (
     Rows,
     divergence_unit,
 )
-from swerve.report.token_evidence import share_evidence
+from swerve.report.summary_evidence import held_evidence, noise_evidence
+from swerve.report.token_evidence import category_evidence, share_evidence
 from swerve.report.topics.topic import (
     Column,
     FigureSpec,
@@ -40,7 +43,7 @@ from swerve.report.topics.topic import (
     rows_of,
     with_rows,
 )
-from swerve.text import count, listed, number, percent_interval, sentence_case
+from swerve.text import count, counted, listed, number, percent, percent_interval, sentence_case
 
 _CLASSES: tuple[RankClass, ...] = get_args(RankClass)
 _NULLS = {key: sentence_case(name) for key, name in NULL_NAMES.items()}
@@ -55,19 +58,36 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     noise = summary.noise_models
     if noise is not None and noise.scales:
         norms, means = ((number(min(values)), number(max(values))) for values in (noise.scales, noise.means))
-        yield (
+        ends = {"mean": f"mean {summary.divergence}", "norm": "times the norm of what training changed"}
+        both = [
+            Figure(name=f"{end} {name}", statistic=end, columns=(column,), write=number)
+            for name, column in ends.items()
+            for end in ("least", "most")
+        ]
+        yield Sentence(
             f"Matched noise is {count(len(noise.scales))} models that are as far from {summary.reference} as "
             f"{summary.final} in random directions (mean {divergence_name(summary)} {' to '.join(means)}), for which "
-            f"they need {' to '.join(norms)} times the norm of what training changed."
+            f"they need {' to '.join(norms)} times the norm of what training changed.",
+            noise_evidence(summary, Figure(name="models", statistic="rows"), *both),
         )
     elif noise is not None:
-        yield f"Noise of the same size was not measured: {noise.not_measured}."
+        yield Sentence(f"Noise of the same size was not measured: {noise.not_measured}.", held_evidence(inputs))
     claims = (summary.claim("share", of) for of in ("third", "style", "uncertain", "good"))
     for claim in filter(None, claims):
         columns = (f"sum of {summary.divergence} there", f"sum of {summary.divergence}")
-        write = digits_of(percent_interval, claim.estimate)
-        share = Figure(name="of the divergence", statistic="ratio of sums", columns=columns, write=write)
-        yield Sentence(f"{claim.name}: {claim_words(claim)}.", share_evidence(inputs, claim, share))
+        share = Figure(name="of the divergence", statistic="ratio of sums", columns=columns)
+        numbers = with_interval(share, percent_interval, claim.estimate, summary.confidence)
+        sums = {"chance": ("tokens there", "tokens"), "entropy": ("sum of entropy there", "sum of entropy")}
+        numbers += [
+            Figure(name=f"of the {name}", statistic="ratio of sums", columns=of, write=percent)
+            for name, of in sums.items()
+            if any(null.null == name for null in claim.nulls)
+        ]
+        words = claim_words(claim, unit=" of the divergence")
+        yield Sentence(
+            f"Of {counted(summary.num_rollouts, 'rollout')}, {_holder(claim)} {words}.",
+            share_evidence(inputs, claim, *numbers),
+        )
 
     # Of many categories those that no null explains.
     categories = [claim for claim in summary.claims if claim.of == "category"]
@@ -80,22 +100,50 @@ def _sentences(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[str]:
     if categories:
         against = listed([NULL_NAMES[null.null] for null in categories[0].nulls])
         told = [claim for claim in categories if not claim.unknown]
-        said = (
-            f"Of {count(len(told))} categories of tokens, these have more or less of the divergence than by "
-            f"{against}: {listed(beyond or ['none'])}."
-        )
+        of = f"Of {count(len(told))} categories of tokens"
+        said = f"{of} none has more or less of the divergence than by {against}."
+        if beyond:
+            said = f"{of}, these have more or less of the divergence than by {against}: {listed(beyond)}."
         if num := len(categories) - len(told):
             said = said if told else ""
             said += f" Of {count(num)} categories it is not determined, because a difference has no interval."
-        yield said.lstrip()
+        shares = [
+            Figure(
+                name=claim.part,
+                statistic="ratio of sums",
+                columns=(f"on {claim.part}", f"sum of {summary.divergence}"),
+                write=digits_of(percent_interval, claim.estimate),
+            )
+            for claim in categories
+            if claim.stands
+        ]
+        yield Sentence(said.lstrip(), category_evidence(inputs, *shares))
     shifts = [shift for shift in summary.rank_shift if shift.shift is not None and shift.writer == "checkpoint"]
     for shift in shifts[:1]:
         ranks = shift.rank if shift.shift == "rank" else shift.rank_ref
         first, second, lower = (percent_interval(ranks[name].share) for name in _CLASSES)
-        yield (
+        numbers = []
+        for name in _CLASSES:
+            if (known := ranks[name].share) is not None:
+                of_class = Figure(name=RANKS[name], statistic="ratio of sums", columns=(RANKS[name], "tokens"))
+                numbers.append(replace(of_class, write=digits_of(percent_interval, known)))
+        yield Sentence(
             f"In its own text, {shift.checkpoint} writes the first choice of {summary.reference} at {first} of the "
-            f"tokens, its second or third at {second} and a lower one at {lower}."
+            f"tokens, its second or third at {second} and a lower one at {lower}.",
+            rank_evidence(inputs, shift.source, shift.shift or "rank_ref", *numbers),
         )
+
+
+def _holder(claim: DivergenceClaim) -> str:
+    """Return which tokens have a share, and the verb.
+
+    >>> share = Estimate(mean=0.5, low=0.4, high=0.6)
+    >>> _holder(DivergenceClaim(figure="share", of="third", part="late", estimate=share, nulls=()))
+    'the last third has'
+    """
+    place = claim.name.removeprefix("Divergence on ")
+    place = f"{place} of the tokens" if claim.of == "uncertain" else place
+    return f"{place} {'has' if place.startswith('the ') else 'have'}"
 
 
 def claim_rows(claim: DivergenceClaim, summary: ProbeSummary) -> Rows:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from swerve.artifacts.probe_causes import SwapSelection
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
-from swerve.report.evidence import Figure
-from swerve.report.format import is_few, would_show
+from swerve.report.cause_evidence import swap_evidence
+from swerve.report.evidence import Figure, with_interval
+from swerve.report.format import is_few, too_few, would_show
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
 from swerve.report.rows import SHARE
-from swerve.report.run_evidence import swap_evidence
+from swerve.report.summary_evidence import held_evidence
 from swerve.report.topics.causes import spike_effect_rows
 from swerve.text import count, counted, points_interval, whole_percent
 
@@ -22,12 +23,13 @@ def cause(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Verdict]:
     spike = summary.spike_swaps
     if summary.causal is None or spike is None:
         title, said = "Not tested: whether the changed token causes the answer.", "Not tested for cause"
-        yield Verdict(id="cause", title=title, text=f"No token was forced at a spike: {_untested(summary)}.", said=said)
+        text = f"No token was forced at a spike: {_untested(summary)}."
+        yield Verdict(id="cause", title=title, text=text, said=said, evidence=held_evidence(inputs))
         return
     if spike.effect is None:
         title = "Not determined: whether the changed token causes the answer."
         text = "Because both models choose the same token at every spike, so that nothing was replaced."
-        yield Verdict(id="cause", title=title, text=text, said="Not tested for cause")
+        yield Verdict(id="cause", title=title, text=text, said="Not tested for cause", evidence=swap_evidence(inputs))
         return
     title, said = _title(spike, spike.effect, summary)
     arms = {"the rollout's own token": spike.reference, f"that of `{summary.final}`": spike.checkpoint,
@@ -42,6 +44,14 @@ def cause(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Verdict]:
         for name, arm in columns.items()
         if arm.success is not None
     ]
+    gain = Figure(
+        name="difference", statistic="mean of differences", columns=("own token", f"token of {summary.final}")
+    )
+    numbers += with_interval(gain, points_interval, spike.effect, summary.confidence)
+    if spike.headline is not None:
+        pair = ("other token where it differs", f"token of {summary.final} where it differs")
+        contrast = Figure(name="against another token", statistic="mean of differences", columns=pair)
+        numbers += with_interval(contrast, points_interval, spike.headline, summary.confidence)
     yield Verdict(
         id="cause",
         title=title,
@@ -61,7 +71,8 @@ def _title(spike: SwapSelection, effect: Estimate, summary: ProbeSummary) -> tup
     said = f"{final}'s token at the spike "
     if is_few(spike.num_positions, effect):
         both = f"{after} right with the token of {final}, {before} without"
-        return f"Too few spikes to say whether one token decides: {both}.", f"{said}is not shown to change success"
+        few = too_few(spike.num_positions, "spike", "say whether one token decides")
+        return f"{few}: {both}.", f"{said}is not shown to change success"
     if not effect.excludes(0):
         both = f"{before} right with the answer's own, {after} with that of {final}"
         return (
@@ -92,17 +103,24 @@ def _title(spike: SwapSelection, effect: Estimate, summary: ProbeSummary) -> tup
 def _text(spike: SwapSelection, effect: Estimate, summary: ProbeSummary) -> str:
     """Return on how many spikes, what the token does, and what it does more than another."""
     num = 0 if summary.causal is None else summary.causal.num_continuations
-    parts = [
+    seen = "" if effect.excludes(0) else would_show(effect)
+    text = (
         f"At {counted(spike.num_positions, 'spike')} of answers of `{summary.reference}`, which writes {count(num)} "
-        f"continuations after each token: {points_interval(effect)} points with the token of `{summary.final}`."
-    ]
-    if (more := spike.headline) is not None:
-        parts.append(f"Against another token in its place: {points_interval(more)}.")
-        if effect.excludes(0) and not more.excludes(0):
-            parts.append(would_show(more, lambda size: f"{100 * size:.2g} points"))
-    if not effect.excludes(0):
-        parts.append(would_show(effect, lambda size: f"{100 * size:.2g} points"))
-    return " ".join(parts)
+        f"continuations after each token: {points_interval(effect)} points with the token of "
+        f"`{summary.final}`{_same(spike)}{seen}."
+    )
+    if (more := spike.headline) is None:
+        return text
+    # What neither token does is said once.
+    seen = would_show(more) if effect.excludes(0) and not more.excludes(0) else ""
+    where = f"At the other {counted(spike.num_different, 'spike')}, against" if _same(spike) else "Against"
+    return f"{text} {where} another token in its place: {points_interval(more)} points{seen}."
+
+
+def _same(spike: SwapSelection) -> str:
+    """Return at how many spikes nothing was replaced; empty where something was replaced at each."""
+    num = spike.num_positions - spike.num_different
+    return f", which is the answer's own at {count(num)} of them" if num > 0 else ""
 
 
 def _untested(summary: ProbeSummary) -> str:

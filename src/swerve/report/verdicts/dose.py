@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from swerve.artifacts.probe_causes import CrossSamplingDirection, CrossSamplingPoint
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
+from swerve.report.cause_evidence import dose_evidence
 from swerve.report.evidence import Figure
-from swerve.report.format import is_few, would_show
+from swerve.report.format import is_few, too_few, would_show
 from swerve.report.names import selector_word
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
 from swerve.report.rows import SHARE
-from swerve.report.run_evidence import dose_evidence
 from swerve.report.topics.dose import dose_rows, least_dose
+from swerve.report.topics.outcome import accuracies
 from swerve.text import count, percent, percent_interval, points_interval, sentence_case, whole_percent
 
 
@@ -28,7 +29,19 @@ def dose(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Verdict]:
     writer, giver = (summary.reference, summary.final) if into else (summary.final, summary.reference)
     found, num = least_dose(entry, summary.divergence), crossing.num_problems
     if found is None or entry.gap is None or not entry.gap.excludes(0):
-        yield Verdict(id="dose", title=_nothing_to_carry(entry, writer, giver), text=_gap_text(entry, num), num=num)
+        ends = {"alone": entry.base, "other": entry.other}
+        alone = [
+            Figure(name=name, statistic="mean", columns=(name,), write=whole_percent)
+            for name, end in ends.items()
+            if end is not None and entry.gap is not None and not entry.gap.excludes(0)
+        ]
+        yield Verdict(
+            id="dose",
+            title=_nothing_to_carry(entry, writer, giver),
+            text=_gap_text(entry, num),
+            num=num,
+            evidence=dose_evidence(inputs, entry, None, *alone),
+        )
         return
     selector, point = found
     random = (each for one in entry.selectors if one.selector == "random" for each in one.points)
@@ -48,7 +61,7 @@ def dose(inputs: ReportInputs, summary: ProbeSummary) -> Iterator[Verdict]:
     yield Verdict(
         id="dose",
         title=_title(entry, point, writer, giver, num),
-        text=_text(point, same, writer, selector_word(selector.selector), num),
+        text=f"{_text(point, same, selector_word(selector.selector), num)}{_not_greedy(inputs)}",
         said=f"Few tokens {verb} of the difference",
         num=num,
         figures={
@@ -78,11 +91,12 @@ def _title(entry: CrossSamplingDirection, point: CrossSamplingPoint, writer: str
     assert other is not None
     assert reached is not None
     taking = f"Taking {_one_in(point.share_swapped)} from `{giver}`"
-    ends = f"`{writer}` from {whole_percent(base.mean)} to {whole_percent(reached.mean)} right"
+    ends = f"the sampled answers of `{writer}` from {whole_percent(base.mean)} to {whole_percent(reached.mean)} right"
     goal = f"`{giver}` alone is right in {whole_percent(other.mean)}"
     gain = point.gain
     if is_few(num, gain):
-        return f"{taking} takes {ends}; {goal}. So few problems decide nothing."
+        few = too_few(num, "problem", "say how few tokens are enough")
+        return f"{few}: {taking[:1].lower()}{taking[1:]} takes {ends}; {goal}."
     if gain is None:
         return f"{taking} takes {ends}; {goal}. Whether that is a difference is not determined."
     if not gain.excludes(0):
@@ -102,15 +116,21 @@ def _title(entry: CrossSamplingDirection, point: CrossSamplingPoint, writer: str
     return f"{taking} {verb} {ends}{way}."
 
 
-def _text(point: CrossSamplingPoint, same: CrossSamplingPoint | None, writer: str, score: str, num: int) -> str:
+def _not_greedy(inputs: ReportInputs) -> str:
+    """Return that these accuracies are another measure than the greedy ones that the page begins with."""
+    measured = accuracies(inputs)
+    if measured is None or measured.how != "greedily" or measured.first is None:
+        return ""
+    greedy = f"{whole_percent(measured.first.mean)} and {whole_percent(measured.last.mean)}"
+    return f" Sampled answers are another measure than the greedy ones, of which {greedy} are right."
+
+
+def _text(point: CrossSamplingPoint, same: CrossSamplingPoint | None, score: str, num: int) -> str:
     """Return how the tokens were chosen, how far that is of the way, and what as many at random do."""
-    parts = [
-        f"Chosen by {score}, on {count(num)} problems whatever their answers were, `{writer}` sampling: "
-        f"{percent_interval(point.recovered)} of the difference."
-    ]
+    does = f"{percent_interval(point.recovered)} of the difference"
     if point.gain is not None and not point.gain.excludes(0):
-        parts = [f"Chosen by {score}, on {count(num)} problems whatever their answers were, `{writer}` sampling."]
-        parts.append(would_show(point.gain, lambda size: f"{100 * size:.2g} points"))
+        does = f"{points_interval(point.gain)} points{would_show(point.gain)}"
+    parts = [f"The tokens were chosen by {score}, on {count(num)} problems whatever their answers were: {does}."]
     if same is not None and same.accuracy is not None:
         does = _does(same.gain)
         many = "As many" if same.share_swapped == point.share_swapped else sentence_case(_one_in(same.share_swapped))
@@ -135,5 +155,5 @@ def _nothing_to_carry(entry: CrossSamplingDirection, writer: str, giver: str) ->
 def _gap_text(entry: CrossSamplingDirection, num: int) -> str:
     if entry.gap is None or entry.gap.excludes(0):
         return f"Because no token was taken, or one of the two was not sampled alone, on {count(num)} problems."
-    text = f"{points_interval(entry.gap)} points, on {count(num)} problems whatever their answers were."
-    return f"{text} {would_show(entry.gap, lambda size: f'{100 * size:.2g} points')}"
+    on = f"On {count(num)} problems whatever their answers were"
+    return f"{on}: {points_interval(entry.gap)} points{would_show(entry.gap)}."

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from swerve.artifacts.evaluation import Evaluation
 from swerve.estimates import Estimate
 from swerve.report.evidence import Figure
-from swerve.report.format import SAME, compared, is_few, would_show
-from swerve.report.page import Verdict
+from swerve.report.format import SAME, compared, is_few, too_few, would_show
+from swerve.report.page import Fold, Verdict
 from swerve.report.read import Paired, ReportInputs
 from swerve.report.rows import NATS, SIGNED
 from swerve.report.run_evidence import manner_evidence
@@ -36,12 +37,18 @@ def manner(inputs: ReportInputs) -> Iterator[Verdict]:
         num=num,
         figures={"change of entropy, nats per token": (SIGNED, entropy.mean)},
         evidence=manner_evidence(inputs, *ends, *_lengths(inputs, length, first, last)),
-        rows=by_checkpoint(
-            inputs,
-            inputs.of_last_stage,
-            {"Entropy": (NATS, "greedy.entropy")},
-            id="verdict-entropy",
-            title="Entropy of a token of its own answers",
+        fold=Fold(
+            id="entropy-by-checkpoint",
+            title="Entropy by checkpoint",
+            parts=(
+                by_checkpoint(
+                    inputs,
+                    inputs.of_last_stage,
+                    {"Entropy": (NATS, "greedy.entropy")},
+                    id="verdict-entropy",
+                    title="Entropy of a token of its own answers",
+                ),
+            ),
         ),
     )
 
@@ -67,7 +74,7 @@ def _nats(value: float) -> str:
 def _title(entropy: Estimate, length: Estimate, tokens: Paired, num: int) -> str:
     """Say what it does more or less than before."""
     if is_few(num, entropy) and is_few(num, length):
-        return "Too few answers to say whether it is surer, or writes more."
+        return f"{too_few(num, 'answer', 'say whether it is surer, or writes more')}."
     sure = {
         "above": "It hesitates more",
         "below": "It hesitates less",
@@ -92,13 +99,14 @@ def _text(inputs: ReportInputs, first: Evaluation, last: Evaluation) -> str:
     start, end = (None if each.greedy.entropy is None else each.greedy.entropy.mean for each in (first, last))
     parts = [f"Of {count(last.greedy.num_problems)} greedy answers, to the same problems before and after."]
     ends = "" if start is None or end is None else f"{_nats(start)} to {_nats(end)} nats a token: "
-    parts.append(f"Entropy {ends}{signed_interval(entropy)}.")
-    if not entropy.excludes(0):
-        parts.append(would_show(entropy, lambda size: f"{number(size, 1)} nats"))
+    seen = "" if entropy.excludes(0) else would_show(entropy, lambda size: f"{number(size, 1)} nats", most=math.inf)
+    parts.append(f"Entropy {ends}{signed_interval(entropy)}{seen}.")
     tokens = inputs.paired.get("tokens", Paired())
     if length.mean or len({*tokens.after}) != 1:
         before, after = (number(sum(each) / len(each)) if each else "" for each in (tokens.before, tokens.after))
-        parts.append(f"Length {f'{before} to {after} tokens: ' if before and after else ''}{signed_interval(length)}.")
+        ends = f"{before} to {after} tokens: " if before and after else ""
+        seen = "" if length.excludes(0) else would_show(length, lambda size: f"{number(size, 2)} tokens", most=math.inf)
+        parts.append(f"Length {ends}{signed_interval(length)}{seen}.")
 
     # Answers that could not be read are no shorter or surer ones.
     once, now = (_unanswered(each) for each in (first, last))

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 from swerve.artifacts.probe_claims import NULL_NAMES, SIDES, DivergenceClaim, NullFigure
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.evidence import Evidence, Figure
-from swerve.report.format import FEW, answers_word, would_show
+from swerve.report.evidence import Evidence, Figure, with_interval
+from swerve.report.format import FEW, answers_word, count_or_none, too_few, would_show
 from swerve.report.names import divergence_name
 from swerve.report.page import Verdict
 from swerve.report.read import ReportInputs
 from swerve.report.rows import SHARE
 from swerve.report.token_evidence import share_evidence, top_evidence
 from swerve.report.topics.where import claim_rows
-from swerve.text import count, counted, listed, percent_interval, sentence_case, whole_percent
+from swerve.text import count, counted, listed, percent_interval, points_interval, sentence_case, whole_percent
 
 _WANTED = (("top", "first_wrong"), ("top", "first_wrong_sentence"), ("share", "uncertain"))
 
@@ -85,11 +85,13 @@ class _Words(ABC):
 
     def seen(self) -> str:
         """Return what would have been seen, beside the closest of what it is not told from."""
-        near = [null.difference for null in self.claim.nulls if null.side == 0 and null.difference is not None]
+        near = [null for null in self.claim.nulls if null.side == 0 and null.difference is not None]
         if self.claim.stands or not near or any(null.side == -1 for null in self.claim.nulls):
             return ""
-        widest = max(near, key=lambda difference: difference.high - difference.low)
-        return f" {would_show(widest, lambda size: f'{100 * size:.2g} points')}"
+        widest = max(near, key=lambda null: null.difference.high - null.difference.low if null.difference else 0.0)
+        assert widest.difference is not None
+        apart = f"{points_interval(widest.difference)} points{would_show(widest.difference)}"
+        return f" It differs from {NULL_NAMES[widest.null]} by {apart}."
 
 
 class _Top(_Words):
@@ -104,7 +106,7 @@ class _Top(_Words):
 
     def of(self, share: float) -> str:
         """Return how many of the answers a share is."""
-        return count(share * self.num)
+        return count_or_none(share * self.num)
 
     @property
     def title(self) -> str:
@@ -112,7 +114,7 @@ class _Top(_Words):
         num = f"{self.of(self.claim.estimate.mean)} of {count(self.num)} {answers_word(self.summary.population)}"
         found = f"in {num} {self.final} changed {self.there} most"
         if self.num < FEW:
-            return f"{sentence_case(found)}. So few decide nothing."
+            return f"{too_few(self.num, 'answer', 'say where the change points')}: {found}."
         if self.is_more:
             return f"The change points at the mistakes: {found}."
         if self.is_less:
@@ -120,16 +122,16 @@ class _Top(_Words):
         if self.claim.unknown and not self.others:
             return f"{sentence_case(found)}. Whether that is more than without training is not determined."
         reasons = "; ".join(self.null(null) for null in self.others)
-        return f"{sentence_case(found)}. {sentence_case(reasons)}: no sign that it found the mistakes."
+        return f"{sentence_case(found)}. {sentence_case(reasons)}, so this is no sign that it found the mistakes."
 
     def null(self, null: NullFigure) -> str:
         """Say in how many answers it would be there without training."""
         num = self.of(null.value)
         return {
-            "chance": f"by chance it would be in {num}",
-            "entropy": f"{self.reference} was least sure there in {num}",
-            "noise": f"random changes of its weights that move it as far have it there in {num}",
-            "length": f"that is the longest sentence in {num}",
+            "chance": f"by chance that would be so in {num}",
+            "entropy": f"{self.reference} was least sure at this place in {num}",
+            "noise": f"random changes of its weights, as large as training's, move it most there in {num}",
+            "length": f"it is the longest sentence in {num}",
         }[null.null]
 
     @property
@@ -147,7 +149,7 @@ class _Top(_Words):
         columns = {"here": "divergence on it"}
         columns.update((str(null.null), f"{null.null} on it") for null in self.claim.nulls)
         figures = (
-            Figure(name=name, statistic="sum", columns=(column,))
+            Figure(name=name, statistic="sum", columns=(column,), write=count_or_none)
             for name, column in columns.items()
             if name in ("here", "chance", "entropy")
         )
@@ -168,7 +170,7 @@ class _Unsure(_Words):
         share = whole_percent(self.claim.estimate.mean)
         where = f"the fifth of the tokens where {self.reference} is least sure"
         if self.num < FEW:
-            return f"{share} of the change lies on {where}. So few answers decide nothing."
+            return f"{too_few(self.num, 'answer', 'say where the change lies')}: {share} of it on {where}."
         if self.is_more:
             return f"The change lies where {self.reference} is unsure: {share} of it on a fifth of the tokens."
         if self.is_less:
@@ -178,15 +180,16 @@ class _Unsure(_Words):
                 f"{share} of the change lies on {where}. Whether that is more than without training is not determined."
             )
         reasons = "; ".join(self.null(null) for null in self.others)
-        return f"{share} of the change lies on {where}. {sentence_case(reasons)}: no sign of what training sought."
+        said = f"{share} of the change lies on {where}. {sentence_case(reasons)}"
+        return f"{said}, so this is no sign of what training sought."
 
     def null(self, null: NullFigure) -> str:
         """Say which share would lie there without training."""
         share = whole_percent(null.value)
         return {
             "chance": f"by chance it would be {share}",
-            "entropy": f"of its own entropy {share} lies there",
-            "noise": f"of random changes of its weights that move it as far, {share}",
+            "entropy": f"of the entropy of {self.reference} {share} lies there",
+            "noise": f"random changes of its weights, as large as training's, would put {share} there",
             "length": f"of the longest sentences {share}",
         }[null.null]
 
@@ -209,9 +212,11 @@ class _Unsure(_Words):
             "entropy": ("sum of entropy there", "sum of entropy"),
         }
         known = {"here", *(null.null for null in self.claim.nulls)}
-        figures = (
+        figures = [
             Figure(name=key, statistic="ratio of sums", columns=columns, write=whole_percent)
             for key, columns in sums.items()
             if key in known
-        )
+        ]
+        share = Figure(name="share", statistic="ratio of sums", columns=sums["here"])
+        figures += with_interval(share, percent_interval, self.claim.estimate, self.summary.confidence)
         return share_evidence(inputs, self.claim, *figures)

@@ -47,6 +47,8 @@ class RlRunner:
         with sampler.ahead(index + 1), self._looked_at(left_out, used, index):
             if figures["num_used_rollouts"]:
                 step = prepare_step(used, stage, context, kl)
+                if context.reweigh is not None:
+                    step = context.reweigh(step, used, index)
                 update = update_policy(step, stage, context, index, kl, entropy_coef)
                 figures.update(update.figures)
                 signals = update.signals

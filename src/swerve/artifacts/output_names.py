@@ -1,0 +1,45 @@
+"""Which names a file or a folder of results can have. Free of torch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from swerve.errors import ConfigError
+
+_ENDING = re.compile(r"\.[A-Za-z]{2,}\Z")
+
+
+def check_output(path: Path, *endings: str, folder: bool = False, option: str = "--out ") -> None:
+    """Check that a name that is given is that of what is written there; an existing file is replaced.
+
+    What ends as a file that is written is a file; what has no ending is a folder. An ending is letters after a dot, so
+    that `Qwen2.5-0.5B` has none, and a folder that is there may have any name.
+
+    Args:
+        path: what is given.
+        endings: of files that are written.
+        folder: whether folders are written.
+        option: what stands before the name in a message.
+
+    Raises:
+        ConfigError: the name has another ending, or is that of something else that is there.
+
+    >>> check_output(Path("rows.csv"), ".jsonl", ".parquet")
+    Traceback (most recent call last):
+    swerve.errors.ConfigError: --out rows.csv must end in .jsonl or .parquet
+    """
+    files = " or ".join(filter(None, [", ".join(endings[:-1]), *endings[-1:]]))
+    if path.is_dir():
+        if not folder:
+            raise ConfigError(f"{option}{path} is a directory; give the name of a file that ends in {files}")
+    elif path.name.endswith(endings):
+        if path.exists() and not path.is_file():  # a device would be replaced by a file of its name
+            raise ConfigError(f"{option}{path} is not an ordinary file; give the name of one")
+    elif not folder:
+        raise ConfigError(f"{option}{path} must end in {files}")
+    elif ending := _ENDING.search(path.name):
+        must = f"end in {files}, or be" if files else "be"
+        raise ConfigError(f"{option}{path} must {must} the name of a folder, which has no ending such as {ending[0]}")
+    elif path.exists():
+        raise ConfigError(f"{option}{path} is a file; give a folder, which need not be there yet")

@@ -1,0 +1,248 @@
+"""What was meant by an option that is a key of a recipe or a task, and by a key that is an option.
+
+The keys are those of the settings' classes that the command reads, the options those that it has.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+from swerve.cli.options import PlainCommand
+from swerve.door.keywords import SAME, USUAL
+from swerve.door.kinds import kind_of
+from swerve.errors import ConfigError, SwerveError, UnknownKeyError
+from swerve.settings import STAGE_SECTIONS
+
+_RECIPE = "swerve.config.recipe:Config"
+_DEMO = "demo_multiplication"
+_BEGINS = ("step", "start", "begin", "checkpoint")
+"""What others call the option of a replay that says where it begins."""
+_RESPONSES = ("samples", "rollouts", "completions", "data")
+"""What others call the responses that are probed."""
+
+
+def meant_by_option(command: PlainCommand, words: Sequence[str], option: str) -> str:
+    """Return, for a message, what an option that a command lacks is: a key with its value, or another option.
+
+    Args:
+        command: that was given.
+        words: of the command line.
+        option: one of them, up to its `=`.
+    """
+    key = option.lstrip("-").replace("-", "_")
+    given = next((word for word in words if word == option or word.startswith(f"{option}=")), option)
+    value = given.partition("=")[2] or next(iter(words[words.index(given) + 1 :]) if given in words else iter(()), "")
+    value = "VALUE" if not value or value.startswith("-") else value
+    model = next((word for word in words if kind_of(word) == "model"), None) if command.name == "train" else None
+    if model is not None:
+        return f"; a model is trained by a recipe: swerve train {_DEMO} {shlex.quote(f'model.path={model}')}"
+    if command.name == "replay" and key in _BEGINS:
+        return f"; did you mean --from {shlex.quote(value)}?"
+    usual = "responses" if command.name == "probe" and key in _RESPONSES else USUAL.get(key, key)
+    meant = _meant(command, words, key) or _meant(command, words, usual)
+    known = [own if own.startswith("--") else f"{own}={value}" for own in meant]
+    return f"; did you mean {' or '.join(map(shlex.quote, known))}?" if known else ""
+
+
+def taken_as(command: PlainCommand, words: Sequence[str], option: str) -> list[str] | None:
+    """Return the command line with an option that the command lacks in the form that it has; None: it has none.
+
+    `-o` is `--out`, another name of an option is that option (see `SAME`), and the name of one key is KEY=VALUE. A slip
+    of a name, or a key that stands in several places, is not taken.
+
+    Args:
+        command: that was given.
+        words: after it on the command line.
+        option: one of them, up to its `=`.
+    """
+    place = next((at for at, word in enumerate(words) if word == option or word.startswith(f"{option}=")), None)
+    if place is None or "--" in words[:place]:
+        return None
+    joined, equals, value = words[place].partition("=")
+    before, after = list(words[:place]), list(words[place + 1 :])
+    if option == "-o" and "--out" in _options(command):
+        return [*before, f"--out={value}" if equals else "--out", *after]
+    if not option.startswith("--"):
+        return None
+
+    # By another name an option of the command; else the only key of that name, with a value.
+    key = joined.lstrip("-").replace("-", "_")
+    own = f"--{USUAL[key].replace('_', '-')}" if key in SAME else ""
+    if own in _options(command):
+        return [*before, f"{own}={value}" if equals else own, *after]
+    if not equals and (not after or after[0].startswith("-")):
+        return None
+    if _meant(command, words, key) != [key]:
+        return None
+    return [*before, f"{key}={value if equals else after.pop(0)}", *after]
+
+
+def with_option_meant(command: PlainCommand, words: Sequence[str], error: UnknownKeyError) -> str:
+    """Return the message about a KEY=VALUE that has no such key, with the option that it is, if it is one.
+
+    Args:
+        command: that was given.
+        words: of the command line.
+        error: that it raised.
+    """
+    key, _, value = error.word.partition("=")
+    if not key.isidentifier():
+        return str(error)
+    options = {f"--{key.replace('_', '-')}"} & _options(command).keys()
+    options |= {own for own in _meant(command, words, key) if own.startswith("--")}
+    for option in sorted(options)[:1]:
+        takes = "" if _options(command)[option].is_flag else f" {shlex.quote(value)}"
+        return f"{error.bare}; did you mean {option}{takes}?"
+    return str(error)
+
+
+def with_plan_meant(words: Sequence[str], message: str) -> str:
+    """Return the message about words after `swerve plan` that name no command, with how a plan is asked for.
+
+    >>> with_plan_meant(["plan", "demo_addition"], "No such command")
+    'No such command; name the command that is planned, as in: swerve plan train demo_addition'
+    """
+    from swerve.recipes.files import shipped_recipes
+
+    given = next((word for word in words[words.index("plan") + 1 :] if not word.startswith("-")), "")
+    use = next((use for use in ("probe", "study") if given in shipped_recipes(use)), "train")
+    is_recipe = use != "train" or given in shipped_recipes("train") or given.endswith((".yaml", ".yml"))
+    bare, is_near, _ = message.partition(". Did you mean")
+    if is_near and not is_recipe:  # a slip of a command
+        return message
+    example = f"swerve plan {use} {shlex.quote(given) if is_recipe else _DEMO}"
+    return f"{bare}; name the command that is planned, as in: {example}"
+
+
+def models_in_place_of_run(command: PlainCommand, words: Sequence[str]) -> str:
+    """Return what to say where a command that takes a run is given `RUN:SELECTOR`, with the form that it takes.
+
+    Args:
+        command: that was given.
+        words: of the command line.
+    """
+    if command.name not in ("eval", "probe") or command.name not in words:
+        return ""
+    begin = words.index(command.name) + 1
+    after = {
+        place: word for place, word in enumerate(words) if place >= begin and not words[place - 1].startswith("--")
+    }
+    probes = command.name == "probe"
+    models = [word for word in after.values() if _is_of_run(word) or (probes and kind_of(word) == "model")]
+    if not models:
+        return ""
+    said = shlex.join(["swerve", *(word for word in words[:begin] if not word.startswith("--"))])
+    if command.name == "eval":
+        forms = " ".join(f"--model {shlex.quote(model)}" for model in models)
+        return f"{models[0]} is a model and no run: {said} {forms} {_task_of(models[0])}"
+
+    # The responses are whatever file or folder is named beside the models.
+    out = next((words[place + 1 : place + 2] for place, word in enumerate(words) if word == "--out"), [])
+    named = (word.partition("=")[2] or word for word in words[begin:])
+    responses = next((name for name in named if [name] != out and name not in models and Path(name).exists()), "FILE")
+    first, *rest = models
+    forms = " ".join(f"--checkpoint {shlex.quote(model)}" for model in rest or ["MODEL"])
+    end = f" --out {shlex.quote(out[0])}" if out else ""
+    first_line = ""
+    if responses == "FILE":  # there are none yet
+        responses = "samples.parquet"
+        task = next((words[place + 1 : place + 2] for place, word in enumerate(words) if word == "--task"), ["TASK"])
+        sampled = shlex.join(["swerve", "sample", first, "--task", *task, "--out", responses])
+        first_line = f"such as {sampled} writes, "
+    return (
+        f"{first} is a model and no run; models are probed on responses, {first_line}causal tests included: {said} "
+        f"--use-responses {shlex.quote(responses)} --reference {shlex.quote(first)} {forms}{end}"
+    )
+
+
+def _is_of_run(word: str) -> bool:
+    """Whether a word is `RUN:SELECTOR` of a run that is there."""
+    from swerve.artifacts.run import find_run
+
+    run, colon, _ = word.rpartition(":")
+    if not colon or not run or "=" in word or Path(word).exists():
+        return False
+    with suppress(SwerveError):
+        return bool(find_run(run))
+    return False
+
+
+def _task_of(model: str) -> str:
+    """Return the option that names the problems of a run: its task, where that has its own."""
+    from swerve.artifacts.run import find_run
+    from swerve.recipes.loader import load_run_config
+
+    kind = "table"
+    with suppress(SwerveError):
+        kind = load_run_config(find_run(model.rpartition(":")[0])).task.kind
+    return "--data FILE" if kind == "table" else f"--task {kind}"
+
+
+def _options(command: PlainCommand) -> Mapping[str, Any]:
+    params: list[Any] = [*command.params, *command.more]
+    return {name: param for param in params if param.param_type_name == "option" for name in param.opts}
+
+
+def _meant(command: PlainCommand, words: Sequence[str], key: str) -> list[str]:
+    """Return the keys, dotted, and the options of a command that a name is."""
+    from swerve.schema import nearly_called, places_of
+
+    if not any("KEY=VALUE" in str(param.metavar) for param in command.params):
+        return []
+    has_run = _has_run(command, words)
+    is_run_alone = has_run and command.name == "eval"
+    module, _, name = (_RECIPE if is_run_alone or not command.place else command.place).partition(":")
+    model: Any = getattr(import_module(module), name)
+    data = _data(command, words, model)
+    options = {} if is_run_alone else {own: text.split()[0] for own, text in command.options.items()}
+    places = places_of(key, model, data) or places_of(nearly_called(key, model, data) or "", model, data)
+    if "." in key and places_of(key.partition(".")[0], model, data):
+        places = [key]
+    taken = [place for place in places if place in options or not _is_section(model, place)]
+    taken = [place for place in taken if not has_run or place in options or place.split(".")[0] in STAGE_SECTIONS]
+    return [options.get(place) or place.removeprefix("task.") for place in taken[:_MOST]]
+
+
+def _has_run(command: PlainCommand, words: Sequence[str]) -> bool:
+    """Whether a command that may be given a run has no models and no recipe in place of it."""
+    from swerve.recipes.files import shipped_recipes
+
+    if command.name not in ("eval", "probe") or any(word.partition("=")[0] in ("--model", "--rows") for word in words):
+        return False
+    if command.name == "eval" and any(kind_of(word) == "model" for word in words):
+        return False
+    return not any(word in shipped_recipes("probe") or word.endswith((".yaml", ".yml")) for word in words)
+
+
+def _is_section(model: Any, place: str) -> bool:
+    """Whether a dotted key has keys of its own in place of a value."""
+    for key in place.split("."):
+        fields = getattr(model, "model_fields", {})
+        if key not in fields:
+            return False
+        kinds = [kind for kind in get_args(fields[key].annotation) if kind is not type(None)]
+        model = fields[key].annotation if not kinds else kinds[0] if len(kinds) == 1 else None
+    return hasattr(model, "model_fields")
+
+
+_MOST = 3
+
+
+def _data(command: PlainCommand, words: Sequence[str], model: Any) -> Any:
+    """Return what the command line says that keys depend on: the recipe that is named, or the kind of task."""
+    from swerve.problems.registry import TASKS
+    from swerve.recipes.files import RECIPE_USES, shipped_recipes
+    from swerve.recipes.layers import read_layers
+
+    for word in (*words, _DEMO) if command.name == "demo" else words:
+        for use in RECIPE_USES:
+            if word in shipped_recipes(use) or word.endswith((".yaml", ".yml")):
+                with suppress(ConfigError):
+                    return read_layers(word, use, model).data
+
+    return {"task": {"kind": next((word for word in words if word in TASKS), None)}}

@@ -1,0 +1,269 @@
+"""What sampling from finished models takes: samples, evaluations and cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from transformers import PreTrainedConfig
+
+from swerve.artifacts.evaluation import read_evaluations
+from swerve.artifacts.run import RunDirectory
+from swerve.claim.costs import costs_said, part_costs
+from swerve.claim.settings import ClaimSettings
+from swerve.config.engines import EngineConfig, TorchEngineConfig
+from swerve.config.recipe import Config
+from swerve.config.runtime import RuntimeConfig
+from swerve.config.sampling import SampleSettings
+from swerve.errors import ConfigError
+from swerve.eval.sample_files import MOST_NEW_TOKENS
+from swerve.eval.sampling import chosen_problems
+from swerve.models.sources import base_checkpoint
+from swerve.models.starting_model import read_architecture
+from swerve.plan.budget import Budget
+from swerve.plan.empty_model import empty_model, used_weights
+from swerve.plan.memory import StageMemory, reading_memory
+from swerve.plan.rates import UNKNOWN, Device, Rates, known_rates
+from swerve.problems.data_specs import parse_spec
+from swerve.problems.reading import DataTask
+from swerve.progress import SilentProgress
+from swerve.prompts.encode import encode_prompts
+from swerve.prompts.templates import TemplateArguments
+from swerve.recipes.data_sizes import published_rows
+from swerve.train.disk import BYTES_PER_TOKEN, evaluation_tokens, free_disk
+from swerve.types import Problem
+
+LONGEST_PROMPT = 512
+"""Tokens of a prompt where no tokenizer is at hand."""
+LOWER = "lower runtime.max_rows (--batch) or rollout.engine.cache_gb, take runtime.dtype=bfloat16, or a larger device"
+
+
+def work_budget(
+    command: str,
+    architectures: Mapping[str, PreTrainedConfig],
+    *,
+    runtime: RuntimeConfig,
+    engine: EngineConfig,
+    length: int,
+    longest: int,
+    tokens: Mapping[str, int],
+    reading: int = 0,
+    place: Path,
+    memory_gb: float | None,
+    processes: int,
+    measures: bool,
+    tokens_per_batch: int = 0,
+    lower: str = LOWER,
+    kept: Mapping[str, int] | None = None,
+    notes: Sequence[str] = (),
+) -> Budget:
+    """Return what it takes to sample from models, one at a time, and to read with them.
+
+    Args:
+        command: whose plan it is.
+        architectures: of the models by label, as far as they are on this machine.
+        runtime: of the work.
+        engine: that samples.
+        length: tokens of the longest sequence.
+        longest: tokens of the longest completion.
+        tokens: that are sampled at most, by purpose.
+        reading: tokens of sequences that are read.
+        place: where the files go.
+        memory_gb: of another machine's device; None: this machine's.
+        processes: that work together.
+        measures: whether rates are measured here.
+        tokens_per_batch: of what is read beside another's output head; 0: nothing.
+        lower: what to change where the memory is too small.
+        kept: bytes by kind of file; None: the samples.
+        notes: what the figures leave out.
+    """
+    device, memories = Device.of(runtime, memory_gb), list[StageMemory]()
+    rates: Rates = UNKNOWN
+    is_embedded = isinstance(engine, TorchEngineConfig)
+    rows = max(1, min(runtime.max_rows, sum(tokens.values()) // longest))
+    runtime = runtime.model_copy(update={"max_rows": rows})
+    for label, architecture in architectures.items():
+        cache = engine.cache_gb if isinstance(engine, TorchEngineConfig) else None
+        memory = reading_memory(
+            architecture, runtime, stage=label, length=length, cache=cache, is_embedded=is_embedded,
+            available=device.memory, tokens_per_batch=tokens_per_batch,
+        )  # fmt: skip
+        memories.append(memory)
+        rates = known_rates(device.name, runtime, used_weights(empty_model(architecture, runtime.dtype)))
+    if measures and architectures:
+        from swerve.plan.measure import measured_rates
+
+        rates = measured_rates(
+            next(iter(architectures.values())), runtime, dtype=runtime.dtype, prompt=length - longest, longest=longest,
+            rows=runtime.max_rows, tokens_per_batch=tokens_per_batch or 4096, trains=False, place=place,
+        )  # fmt: skip
+    sampled = sum(tokens.values())
+    work = {"sampling": sampled if is_embedded else 0, "reading": reading}
+    return Budget(
+        command=command,
+        memory=max(memories, key=lambda memory: memory.peak, default=None),
+        available=device.memory,
+        processes=processes,
+        lower=lower,
+        disk={"samples": sampled * BYTES_PER_TOKEN} if kept is None else kept,
+        place=place,
+        free=free_disk(place) if memory_gb is None else None,
+        tokens={purpose: number for purpose, number in tokens.items() if number},
+        work={kind: number for kind, number in work.items() if number},
+        rates=rates,
+        notes=tuple(notes) if architectures else (*notes, "memory, hours: no model of it is on this machine"),
+    )
+
+
+def architectures_of(
+    models: Mapping[str, Path | str], problems: Sequence[Problem] = (), settings: SampleSettings | None = None
+) -> tuple[dict[str, PreTrainedConfig], float, int]:
+    """Return the architectures of models that are at hand, and how long prompts are on average and at most."""
+    found, lengths = dict[str, PreTrainedConfig](), list[int]()
+    for label, path in models.items():
+        try:
+            found[label], tokenizer = read_architecture(str(path), key=label)
+        except ConfigError:
+            if Path(path).is_dir():
+                raise
+            continue  # a name on the hub, or of a server
+        if tokenizer is not None and settings is not None:
+            arguments = TemplateArguments(values=settings.template_args, today=settings.today)
+            lengths += [len(prompt.token_ids) for prompt in encode_prompts(tokenizer, problems, arguments)]
+    return found, fmean(lengths or [LONGEST_PROMPT]), max(lengths, default=LONGEST_PROMPT)
+
+
+def counted_problems(settings: SampleSettings) -> tuple[list[Problem], int]:
+    """Return the problems that are sampled, as far as they are at hand, and how many there are.
+
+    As for training, the hub is not asked: of its data sets published sizes are taken;
+    0: there is neither such a size nor a limit.
+
+    Raises:
+        ConfigError: see `chosen_problems`.
+    """
+    task = settings.task
+    if not any(parse_spec(spec).is_on_hub for spec in task.sources):
+        problems = chosen_problems(settings, SilentProgress())
+        return problems, len(problems)
+    most = settings.limit
+    if isinstance(task, DataTask):
+        is_train = settings.split == "train"
+        rows = published_rows(task.train if is_train else task.heldout)
+        bounds = [rows, task.num_train if is_train else task.num_heldout, settings.limit]
+        most = min((number for number in bounds if number is not None), default=None)
+    return [], most or 0
+
+
+def problems_note(num: int) -> tuple[str, ...]:
+    """Return what a plan says of problems that are not at hand and whose number is not known."""
+    return () if num else ("not counted: the samples, as the problems are not at hand; say how many with --limit",)
+
+
+def samples_budget(
+    command: str,
+    models: Mapping[str, Path | str],
+    settings: SampleSettings,
+    problems: Sequence[Problem],
+    *,
+    num_problems: int | None = None,
+    num_samples: Iterable[int],
+    place: Path,
+    memory_gb: float | None,
+    processes: int,
+    measures: bool,
+) -> Budget:
+    """Return what sampling from models takes.
+
+    Args:
+        command: whose plan it is.
+        models: by label: folders, or names on the hub or of a server.
+        settings: problems, sampling and runtime.
+        problems: those that are sampled.
+        num_problems: how many they are where they are not at hand; None: the number of `problems`.
+        num_samples: of each problem, by each file that is written.
+        place: where the files go.
+        memory_gb: of another machine's device; None: this machine's.
+        processes: that share the problems.
+        measures: whether rates are measured here.
+    """
+    architectures, mean, prompt = architectures_of(models, problems, settings)
+    longest, nums = settings.max_new_tokens or MOST_NEW_TOKENS, list(num_samples)
+    num = len(problems) if num_problems is None else num_problems
+    return work_budget(
+        command,
+        architectures,
+        runtime=settings.runtime,
+        engine=settings.rollout.engine,
+        length=prompt + longest,
+        longest=longest,
+        tokens={"evaluation" if command == "eval" else "samples": sum(nums) * num * longest},
+        reading=round(len(nums) * num * mean),
+        place=place,
+        memory_gb=memory_gb,
+        processes=processes,
+        measures=measures,
+        notes=problems_note(num),
+    )
+
+
+def run_evaluation_budget(
+    config: Config, run: RunDirectory, *, memory_gb: float | None, processes: int, measures: bool
+) -> Budget:
+    """Return what evaluating those checkpoints of a run takes that have no evaluation yet."""
+    done = {evaluation.step for evaluation in read_evaluations(run)}
+    base = base_checkpoint(config)
+    known = [*([] if base is None else [base]), *(each for each in run.checkpoints if each.scheduled)]
+    left = [each for each in known if each.step not in done]
+    if not left:
+        note = f"all {len(known)} models of the run are evaluated: there is nothing to do"
+        return Budget(command="eval", place=run.path, tokens={"evaluation": 0}, notes=(note,))
+    architectures, _, prompt = architectures_of({each.label: each.path for each in left[:1]})
+    return work_budget(
+        "eval",
+        architectures,
+        runtime=config.runtime,
+        engine=config.rollout.engine,
+        length=prompt + config.max_new_tokens,
+        longest=config.max_new_tokens,
+        tokens={"evaluation": len(left) * evaluation_tokens(config)},
+        place=run.path,
+        memory_gb=memory_gb,
+        processes=processes,
+        measures=measures,
+        notes=(f"{len(left)} of the run's {len(known)} models are not evaluated yet",),
+    )
+
+
+def claim_budget(
+    models: Mapping[str, Path | str],
+    settings: ClaimSettings,
+    problems: Sequence[Problem],
+    *,
+    num_problems: int | None = None,
+    place: Path,
+    memory_gb: float | None = None,
+    processes: int = 1,
+    measures: bool = False,
+) -> Budget:
+    """Return what a card takes, by part; texts are not counted."""
+    architectures, mean, prompt = architectures_of(models, problems, settings)
+    longest, num = settings.max_new_tokens or MOST_NEW_TOKENS, len(problems) if num_problems is None else num_problems
+    costs = part_costs(settings, num, num_models=len(models))
+    return work_budget(
+        "claim",
+        architectures,
+        runtime=settings.runtime,
+        engine=settings.rollout.engine,
+        length=prompt + longest,
+        longest=longest,
+        tokens={part: cost.samples * longest for part, cost in costs.items()},
+        reading=round(sum(cost.sequences for cost in costs.values()) * (mean + longest)),
+        place=place,
+        memory_gb=memory_gb,
+        processes=processes,
+        measures=measures,
+        tokens_per_batch=4096 if any(cost.sequences for cost in costs.values()) else 0,
+        notes=(*costs_said(settings, num, num_models=len(models)), *problems_note(num)),
+    )
