@@ -64,6 +64,29 @@ def test_samples_take_weights_cache_and_tokens(model: Path, tmp_path: Path) -> N
         ).check()
 
 
+def test_completions_are_as_long_as_the_models_positions_let_them(model: Path, save_addition_model, tmp_path) -> None:
+    """As in sampling; where there is no tokenizer, a prompt has a token at least."""
+
+    def tokens(folder: Path, asked: int | None) -> tuple[int, tuple[str, ...]]:
+        settings = SampleSettings(task={"kind": "addition", "num_heldout": 2}, num_samples=3, max_new_tokens=asked)
+        found = samples_budget(
+            "sample", {"a": folder}, settings, chosen_problems(settings, SilentProgress()), num_samples=[3],
+            place=tmp_path, memory_gb=8, processes=1, measures=False,
+        )  # fmt: skip
+        return found.tokens["samples"], found.notes
+
+    folder = save_addition_model(tmp_path / "tiny", seed=0)  # of 40 positions
+    sampled, notes = tokens(folder, None)
+    room = sampled // 6
+    assert (sampled, notes[0].partition(":")[0]) == (6 * room, f"completions end after {room} new tokens")
+    assert tokens(folder, 5) == (2 * 3 * 5, ())
+    with pytest.raises(ConfigError, match=rf"together more than the model's 40 positions; at most {room} new tokens"):
+        tokens(folder, room + 1)
+    (model / "config.json").write_text(json.dumps({**SHAPES, "max_position_embeddings": 64}))
+    with pytest.raises(ConfigError, match="a prompt has at least 1 token .* than the model's 64 positions"):
+        tokens(model, 64)
+
+
 def test_a_card_takes_what_its_parts_say(model: Path, tmp_path: Path) -> None:
     settings = ClaimSettings(task={"kind": "addition"}, limit=20, max_new_tokens=32, parts=("gained", "contamination"))
     problems = chosen_problems(settings, SilentProgress())

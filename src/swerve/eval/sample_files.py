@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from transformers import PreTrainedConfig
 
 from swerve.artifacts.parts import JSON, TABLE, CopiedParts, Form, Parts
 from swerve.artifacts.response_columns import SAMPLES_SCHEMA
@@ -31,7 +32,7 @@ from swerve.artifacts.samples import (
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.artifacts.tables import read_table
 from swerve.config.engines import OpenAIEngineConfig, TorchEngineConfig
-from swerve.config.sampling import SampleJob, SampleSettings
+from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError, ConfigError
 from swerve.eval.responses import mean_entropies, response_batches, sample_responses
 from swerve.eval.served_samples import ServedModel, ask_missing, graded_samples, served_model
@@ -79,7 +80,11 @@ def write_files(
         if job.label not in models:
             models[job.label] = look(job, problems, progress)
     own = [model for model in models.values() if isinstance(model, _PromptedModel)]
-    max_new_tokens = _max_new_tokens(first, own, progress)
+    max_new_tokens, note = completion_length(
+        first.max_new_tokens, ((model.source.label, model.checked.config, model.prompts) for model in own)
+    )
+    if note is not None:
+        progress.note(note)
     plans = [_Plan(job, models[job.label], _info(job, models[job.label], max_new_tokens), shard.copied) for job in jobs]
     shard.copied.check_fit(*(plan.parts for plan in plans), is_done=all(plan.job.path.exists() for plan in plans))
     for plan in plans:
@@ -198,18 +203,25 @@ def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -
     return _PromptedModel(source=source, checked=checked, prompts=prompts, texts=texts)
 
 
-def _max_new_tokens(settings: SampleSettings, models: Iterable[_PromptedModel], progress: Progress) -> int:
-    """Return how long a completion may be: what settings say, else what fits every model, `MOST_NEW_TOKENS` at most.
+def completion_length(
+    asked: int | None, models: Iterable[tuple[str, PreTrainedConfig, Sequence[Prompt]]]
+) -> tuple[int, str | None]:
+    """Return how long a completion may be, and what there is to say of it.
+
+    It is what was asked for, else what fits every model, `MOST_NEW_TOKENS` at most.
+
+    Args:
+        asked: the most new tokens; None: nobody said.
+        models: label, architecture and prompts of each.
 
     Raises:
         ConfigError: a prompt is too long for a model.
     """
-    asked, largest = settings.max_new_tokens, MOST_NEW_TOKENS
-    for model in models:
+    largest, note = MOST_NEW_TOKENS, None
+    for label, config, prompts in models:
         # The prompt that leaves the least room decides.
-        config, label = model.checked.config, model.source.label
         rooms = []
-        for prompt in model.prompts:
+        for prompt in prompts:
             limit = max_sampled(config, len(prompt.token_ids))
             if limit is not None:
                 rooms.append((limit - len(prompt.token_ids), prompt))
@@ -226,11 +238,11 @@ def _max_new_tokens(settings: SampleSettings, models: Iterable[_PromptedModel], 
             )
         if asked is None and room < largest:
             largest = room
-            progress.note(
+            note = (
                 f"completions end after {room} new tokens: with the prompt of {length} tokens no more fit "
                 f"{limit_said(config, length)} ('{label}'); --max-new-tokens sets another number"
             )
-    return asked or largest
+    return asked or largest, note
 
 
 def _info(job: SampleJob, model: _PromptedModel | ServedModel, max_new_tokens: int) -> SamplesInfo:

@@ -8,7 +8,7 @@ from pathlib import Path
 from swerve.artifacts.responses import Response
 from swerve.config.sampling import SampleSettings, Sampling
 from swerve.plan.budget import Budget
-from swerve.plan.sampling import LONGEST_PROMPT, architectures_of, counted_problems, work_budget
+from swerve.plan.sampling import LONGEST_PROMPT, counted_problems, read_models, work_budget
 from swerve.probe.engine.measured import MAX_NOISE_TOKENS
 from swerve.probe.engine.noise import SEARCH_TOKENS
 from swerve.probe.model_checks import states_bytes
@@ -47,7 +47,7 @@ def probe_budget(
         CheckpointError: it is no causal model of text, or its weights are quantised.
     """
     models = {name: path for name, path in recipe.models.items() if Path(path).is_dir()}
-    architectures, _, _ = architectures_of(dict(list(models.items())[:1]))
+    architectures = read_models(dict(list(models.items())[:1])).architectures
     sample = recipe.sample
     longest = (sample and sample.max_new_tokens) or recipe.max_new_tokens or _LONGEST
     tokens, notes, reading, prompt, disk = dict[str, int](), list[str](), 0, LONGEST_PROMPT, 0

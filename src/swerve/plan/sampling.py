@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from transformers import PreTrainedConfig
 
@@ -17,7 +18,7 @@ from swerve.config.recipe import Config
 from swerve.config.runtime import RuntimeConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ConfigError
-from swerve.eval.sample_files import MOST_NEW_TOKENS
+from swerve.eval.sample_files import completion_length
 from swerve.eval.sampling import chosen_problems
 from swerve.models.sources import base_checkpoint
 from swerve.models.starting_model import read_architecture
@@ -25,6 +26,7 @@ from swerve.plan.budget import Budget
 from swerve.plan.empty_model import empty_model, used_weights
 from swerve.plan.memory import StageMemory, reading_memory
 from swerve.plan.rates import UNKNOWN, Device, Rates, known_rates
+from swerve.positions import limit_said, max_sampled
 from swerve.problems.data_specs import parse_spec
 from swerve.problems.reading import DataTask
 from swerve.progress import SilentProgress
@@ -32,7 +34,7 @@ from swerve.prompts.encode import encode_prompts
 from swerve.prompts.templates import TemplateArguments
 from swerve.recipes.data_sizes import published_rows
 from swerve.train.disk import BYTES_PER_TOKEN, evaluation_tokens, free_disk
-from swerve.types import Problem
+from swerve.types import Problem, Prompt
 
 LONGEST_PROMPT = 512
 """Tokens of a prompt where no tokenizer is at hand."""
@@ -116,11 +118,28 @@ def work_budget(
     )
 
 
-def architectures_of(
+class ReadModels(NamedTuple):
+    """Models that are at hand, and how long what they read and write is."""
+
+    architectures: dict[str, PreTrainedConfig]
+    mean: float
+    """Tokens of a prompt on average."""
+    longest: int
+    """Tokens of the longest prompt."""
+    completion: int
+    """Tokens of the longest completion."""
+    notes: tuple[str, ...]
+
+
+def read_models(
     models: Mapping[str, Path | str], problems: Sequence[Problem] = (), settings: SampleSettings | None = None
-) -> tuple[dict[str, PreTrainedConfig], float, int]:
-    """Return the architectures of models that are at hand, and how long prompts are on average and at most."""
-    found, lengths = dict[str, PreTrainedConfig](), list[int]()
+) -> ReadModels:
+    """Return the architectures of models that are at hand, and how long prompts and completions are.
+
+    Raises:
+        ConfigError: as in sampling, prompt and completion have more tokens than a model has positions.
+    """
+    found, read = dict[str, PreTrainedConfig](), list[tuple[str, PreTrainedConfig, list[Prompt]]]()
     for label, path in models.items():
         try:
             found[label], tokenizer = read_architecture(str(path), key=label)
@@ -129,9 +148,38 @@ def architectures_of(
                 raise
             continue  # a name on the hub, or of a server
         if tokenizer is not None and settings is not None:
+            if settings.template == "raw":
+                tokenizer.chat_template = None
             arguments = TemplateArguments(values=settings.template_args, today=settings.today)
-            lengths += [len(prompt.token_ids) for prompt in encode_prompts(tokenizer, problems, arguments)]
-    return found, fmean(lengths or [LONGEST_PROMPT]), max(lengths, default=LONGEST_PROMPT)
+            read.append((label, found[label], encode_prompts(tokenizer, problems, arguments)))
+        elif settings is not None and settings.max_new_tokens is not None:
+            check_positions(found[label], settings.max_new_tokens)
+
+    # How long a prompt is, and what is left for a completion.
+    lengths = [len(prompt.token_ids) for _, _, prompts in read for prompt in prompts] or [LONGEST_PROMPT]
+    completion, note = completion_length(settings.max_new_tokens if settings is not None else None, read)
+    return ReadModels(found, fmean(lengths), max(lengths), completion, () if note is None else (note,))
+
+
+def check_positions(architecture: PreTrainedConfig, max_new_tokens: int, prompt: int | None = None) -> None:
+    """Refuse, as the work itself does, prompts that leave no room for a completion.
+
+    Args:
+        architecture: of the model.
+        max_new_tokens: of a completion.
+        prompt: tokens of the longest prompt; None: the prompts are not at hand.
+
+    Raises:
+        ConfigError: prompt and completion have more tokens than the model has positions.
+    """
+    shortest = 1 if prompt is None else prompt
+    limit = max_sampled(architecture, shortest)
+    if limit is not None and shortest + max_new_tokens > limit:
+        said = "a prompt has at least 1 token" if prompt is None else f"a prompt has {prompt} tokens"
+        raise ConfigError(
+            f"{said} and max_new_tokens is {max_new_tokens}, together more than {limit_said(architecture, shortest)}; "
+            f"set max_new_tokens={limit - shortest} or less, or take a model with more positions"
+        )
 
 
 def counted_problems(settings: SampleSettings) -> tuple[list[Problem], int]:
@@ -188,23 +236,22 @@ def samples_budget(
         processes: that share the problems.
         measures: whether rates are measured here.
     """
-    architectures, mean, prompt = architectures_of(models, problems, settings)
-    longest, nums = settings.max_new_tokens or MOST_NEW_TOKENS, list(num_samples)
+    read, nums = read_models(models, problems, settings), list(num_samples)
     num = len(problems) if num_problems is None else num_problems
     return work_budget(
         command,
-        architectures,
+        read.architectures,
         runtime=settings.runtime,
         engine=settings.rollout.engine,
-        length=prompt + longest,
-        longest=longest,
-        tokens={"evaluation" if command == "eval" else "samples": sum(nums) * num * longest},
-        reading=round(len(nums) * num * mean),
+        length=read.longest + read.completion,
+        longest=read.completion,
+        tokens={"evaluation" if command == "eval" else "samples": sum(nums) * num * read.completion},
+        reading=round(len(nums) * num * read.mean),
         place=place,
         memory_gb=memory_gb,
         processes=processes,
         measures=measures,
-        notes=problems_note(num),
+        notes=(*read.notes, *problems_note(num)),
     )
 
 
@@ -219,13 +266,13 @@ def run_evaluation_budget(
     if not left:
         note = f"all {len(known)} models of the run are evaluated: there is nothing to do"
         return Budget(command="eval", place=run.path, tokens={"evaluation": 0}, notes=(note,))
-    architectures, _, prompt = architectures_of({each.label: each.path for each in left[:1]})
+    read = read_models({each.label: each.path for each in left[:1]})
     return work_budget(
         "eval",
-        architectures,
+        read.architectures,
         runtime=config.runtime,
         engine=config.rollout.engine,
-        length=prompt + config.max_new_tokens,
+        length=read.longest + config.max_new_tokens,
         longest=config.max_new_tokens,
         tokens={"evaluation": len(left) * evaluation_tokens(config)},
         place=run.path,
@@ -248,22 +295,21 @@ def claim_budget(
     measures: bool = False,
 ) -> Budget:
     """Return what a card takes, by part; texts are not counted."""
-    architectures, mean, prompt = architectures_of(models, problems, settings)
-    longest, num = settings.max_new_tokens or MOST_NEW_TOKENS, len(problems) if num_problems is None else num_problems
+    read, num = read_models(models, problems, settings), len(problems) if num_problems is None else num_problems
     costs = part_costs(settings, num, num_models=len(models))
     return work_budget(
         "claim",
-        architectures,
+        read.architectures,
         runtime=settings.runtime,
         engine=settings.rollout.engine,
-        length=prompt + longest,
-        longest=longest,
-        tokens={part: cost.samples * longest for part, cost in costs.items()},
-        reading=round(sum(cost.sequences for cost in costs.values()) * (mean + longest)),
+        length=read.longest + read.completion,
+        longest=read.completion,
+        tokens={part: cost.samples * read.completion for part, cost in costs.items()},
+        reading=round(sum(cost.sequences for cost in costs.values()) * (read.mean + read.completion)),
         place=place,
         memory_gb=memory_gb,
         processes=processes,
         measures=measures,
         tokens_per_batch=4096 if any(cost.sequences for cost in costs.values()) else 0,
-        notes=(*costs_said(settings, num, num_models=len(models)), *problems_note(num)),
+        notes=(*read.notes, *costs_said(settings, num, num_models=len(models)), *problems_note(num)),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.run import RUNS
 from swerve.config.engines import ServerEngineConfig
@@ -14,14 +14,13 @@ from swerve.config.recipe import Config
 from swerve.config.stage_base import SamplingStage
 from swerve.config.stages import DistillStage, DpoStage, RlStage
 from swerve.config.supervised_stages import RejectStage, SftStage
-from swerve.errors import ConfigError
 from swerve.models.hub import is_left_open
 from swerve.models.starting_model import recipe_architecture
 from swerve.plan.budget import Budget, Server
 from swerve.plan.empty_model import empty_model, kept_bytes, num_weights, used_weights
 from swerve.plan.memory import StageMemory, keys_to_lower, trained_model, training_memory
 from swerve.plan.rates import Device, known_rates
-from swerve.positions import limit_said, max_sampled
+from swerve.plan.sampling import check_positions
 from swerve.problems import load_family
 from swerve.problems.data_specs import parse_spec
 from swerve.prompts.encode import encode_prompts
@@ -98,7 +97,7 @@ def training_budget(
     mean, longest = prompt_lengths(config, tokenizer)
     device = Device.of(config.runtime, memory_gb)
     is_known = not (mean == longest == min(_LONGEST_PROMPT, config.max_new_tokens))
-    _check_positions(config, architecture, longest if is_known else None)
+    check_positions(architecture, config.max_new_tokens, longest if is_known else None)
     memory = training_memory(config, architecture, longest, available=device.memory, processes=processes)
     model, server = empty_model(architecture, config.runtime.precision), None
     if isinstance(config.rollout.engine, ServerEngineConfig):
@@ -147,23 +146,6 @@ def training_budget(
         rates=rates,
         notes=tuple(notes),
     )
-
-
-def _check_positions(config: Config, architecture: PreTrainedConfig, prompt: int | None) -> None:
-    """Refuse, as training does, prompts that leave no room for a completion; None: they are not at hand.
-
-    Raises:
-        ConfigError: prompt and completion have more tokens than the model has positions.
-    """
-    shortest = 1 if prompt is None else prompt
-    limit = max_sampled(architecture, shortest)
-    if limit is not None and shortest + config.max_new_tokens > limit:
-        said = "a prompt has at least 1 token" if prompt is None else f"a prompt has {prompt} tokens"
-        raise ConfigError(
-            f"{said} and max_new_tokens is {config.max_new_tokens}, together more than "
-            f"{limit_said(architecture, shortest)}; "
-            f"set max_new_tokens={limit - shortest} or less, or take a model with more positions"
-        )
 
 
 def _kept_work(config: Config, memory: StageMemory, disk: Mapping[str, int]) -> dict[str, int]:
