@@ -299,8 +299,8 @@ def test_completions_are_as_long_as_fits_every_model(folder: Path, tmp_path: Pat
     length = len(found[0].samples[0].prompt_ids)
     assert [one.info.max_new_tokens for one in found] == [30 - length] * 2
     assert progress.notes == [
-        f"completions end after {30 - length} new tokens: with the prompt of {length} tokens no more fit the model's 30 "
-        "positions ('two'); --max-new-tokens sets another number"
+        f"completions end after {30 - length} new tokens: with the prompt of {length} tokens no more fit the model's "
+        "30 positions ('two'); --max-new-tokens sets another number"
     ]
 
 
