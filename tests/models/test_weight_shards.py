@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from swerve.artifacts import files
@@ -81,6 +81,39 @@ def test_another_file_than_was_written_is_named(tmp_path, change):
         file.unlink()
     with pytest.raises(CheckpointError, match=r"x\.safetensors is"):
         weight_shards.read_shards({file: digests["x.safetensors"]})
+
+
+HEADERS = {
+    "no JSON": b"{", "a list": b"[]", "an entry is no mapping": b'{"x": 3}', "deep": b"[" * 10**5,
+    "not all": b"{}",
+    "a gap": b'{"x": {"dtype": "I8", "shape": [3], "data_offsets": [1, 4]}}',
+    "below zero": b'{"x": {"dtype": "I8", "shape": [-2, -2], "data_offsets": [0, 4]}}',
+    "an unknown type": b'{"x": {"dtype": "I3", "shape": [4], "data_offsets": [0, 4]}}',
+    "no whole numbers": b'{"x": {"dtype": "I8", "shape": [4.0], "data_offsets": [0, 4]}}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+@pytest.mark.parametrize("length", ["right", "absurd"])
+def test_what_is_no_file_of_safetensors_is_said_to_be_damaged(tmp_path, header, length):
+    content = (len(header) if length == "right" else 1 << 60).to_bytes(8, "little") + header + bytes(4)
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(CheckpointError, match="x is damaged: its SHA-256 differs"):
+        weight_shards.read_shards({tmp_path / "x": "0" * 64})
+    with pytest.raises(CheckpointError, match="x is damaged: it is no file of safetensors"):
+        weight_shards.read_shards({tmp_path / "x": hashlib.sha256(content).hexdigest()})
+
+
+def test_tensors_of_a_file_have_aligned_memory_of_their_own(tmp_path):
+    """As CPU kernels round unaligned operands otherwise."""
+    tensors = {name: torch.arange(number, dtype=torch.float32) for number, name in enumerate("abcdef", start=1)}
+    save_file(tensors, tmp_path / "x", metadata={"by": "another program"})
+    found = weight_shards.read_shards({tmp_path / "x": files.sha256_file(tmp_path / "x")})
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {
+        name: tensor.tolist() for name, tensor in tensors.items()
+    }
+    assert {tensor.data_ptr() % 64 for tensor in found.values()} == {0}
+    assert len({tensor.untyped_storage().data_ptr() for tensor in found.values()}) == len(tensors)
 
 
 def _save(path, tiny, state):

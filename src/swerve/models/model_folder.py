@@ -205,10 +205,11 @@ def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World |
         # The files have an output head that differs from the embeddings: what is written of it says so, too.
         model.config.tie_word_embeddings = model.config.get_text_config().tie_word_embeddings = False
     _fit_vocabulary(path, model, tokenizer)
-    del tensors
     check_causal(path, model.config)
     if mapped_by is None:
-        _own_memory(model)
+        if not tensors:
+            _own_memory(model)
+        del tensors
         model.to(device)
         check_reads_a_token(path, model)
     model.eval()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, load_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from swerve.artifacts.files import sha256_file
@@ -28,6 +28,7 @@ _TYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
+_NAMED = {name: dtype for dtype, name in _TYPES.items()}
 
 
 def write_shards(folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World = ALONE) -> dict[str, str]:
@@ -159,15 +160,52 @@ def verify_shards(files: Mapping[Path, str], world: World) -> None:
 
 
 def _read(file: Path, expected: str) -> dict[str, Tensor]:
+    """Read a file tensor by tensor, each into memory of its own, and hash it on the way."""
     if not file.is_file():
         raise CheckpointError(f"{file} is listed in its manifest but missing")
-    content = file.read_bytes()
-    if hashlib.sha256(content).hexdigest() != expected:
-        raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the one in its manifest")
+    digest, tensors = hashlib.sha256(), dict[str, Tensor]()
     try:
-        return load(content)
-    except SafetensorError as error:
-        raise CheckpointError(f"{file} is damaged: it is no file of safetensors") from error
+        with file.open("rb") as stream:
+            for name, dtype, shape in _entries(stream, digest, size=file.stat().st_size):
+                tensors[name] = torch.empty(shape, dtype=dtype)
+                for piece in _pieces(tensors[name]):
+                    if stream.readinto(piece) != len(piece):
+                        raise ValueError("cut short while it was read")
+                    digest.update(piece)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        if sha256_file(file) == expected:
+            raise CheckpointError(f"{file} is damaged: it is no file of safetensors") from error
+        digest = hashlib.sha256()
+    if digest.hexdigest() != expected:
+        raise CheckpointError(f"{file} is damaged: its SHA-256 differs from the one in its manifest")
+    return tensors
+
+
+def _entries(stream: BinaryIO, digest: Any, *, size: int) -> list[tuple[str, torch.dtype, list[int]]]:
+    """Read what a safetensors file begins with; return name, type and shape of its tensors as they follow.
+
+    Raises:
+        ValueError: they are not what the file has, of `size` bytes, without gaps. Other errors: it is no header.
+    """
+    begin = stream.read(8)
+    length = int.from_bytes(begin, "little")
+    if length > size - 8:
+        raise ValueError("the header is longer than the file")
+    text = stream.read(length)
+    digest.update(begin + text)
+    header = json.loads(text)
+    header.pop("__metadata__", None)
+    place, entries = 0, []
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape = _NAMED[entry["dtype"]], entry["shape"]
+        end = place + math.prod(shape) * dtype.itemsize
+        if [place, end] != entry["data_offsets"] or min(shape, default=0) < 0:
+            raise ValueError(f"{name} is not where it should be")
+        entries.append((name, dtype, shape))
+        place = end
+    if 8 + length + place != size:
+        raise ValueError("the tensors are not all of the file")
+    return entries
 
 
 def _num_bytes(tensor: Tensor) -> int:
