@@ -24,6 +24,7 @@ from swerve.study.compare import compare_runs, detectable
 from swerve.study.gather import absences, compare_directories, study_csv
 from swerve.study.measure import measure_run
 from swerve.study.study_file import StudyFile
+from tests.report.topics.test_taught import RANDOM, taught
 
 STUDY = StudyFile(name="s", recipe="r", variants={"none": {}, "kl": {"a.b": 1}, "clip": {}}, seeds=(0, 1, 2))
 
@@ -172,6 +173,26 @@ def test_the_similarity_of_embeddings_is_that_of_a_problem_s_samples(small_run):
         pairs = [left == right for at, left in enumerate(has) for right in has[:at]]
         values = {key.partition("\n")[0]: value for key, value in found.by_problem["embedding_similarity"].items()}
         assert values[problem] == pytest.approx(sum(pairs) / len(pairs))
+
+
+def test_what_the_strongest_tokens_taught_is_measured_over_the_most_steps(small_run, tmp_path) -> None:
+    """What removing them costs the target, less what removing random ones does."""
+    run = RunDirectory(shutil.copytree(small_run.path, tmp_path / "run"))
+    before = measure_run(run.path, variant="a", seed=5, shown_path="x").run.values
+    assert not [name for name in before if "taught" in name]
+    (run.path / "replay").mkdir()
+    longer = taught(top=-0.5)  # of two steps; the random sets of `RANDOM`
+    shorter = longer.model_copy(update={"proof": longer.proof.model_copy(update={"stop": longer.proof.start + 1})})
+    for name, found in (("1-3-recorded", longer), ("1-9-recorded", shorter)):
+        found.write(run.path / "replay" / f"{name}-first_wrong.json")
+    values = measure_run(run.path, variant="a", seed=5, shown_path="x").run.values
+    expected = 0.5 + sum(RANDOM.values()) / len(RANDOM)
+    assert {name: value for name, value in values.items() if "taught" in name} == {
+        "taught_first_wrong": pytest.approx(expected)
+    }
+    (run.path / "replay" / "1-3-recorded-first_wrong.json").write_text("{}")
+    damaged = measure_run(run.path, variant="a", seed=5, shown_path="x").run
+    assert (damaged.state, "swerve replay" in str(damaged.reason)) == ("failed", True)
 
 
 def test_a_run_is_measured_from_its_files(small_run, tmp_path):

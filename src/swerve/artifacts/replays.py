@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import pyarrow as pa
 from pydantic import Field, computed_field
 
 from swerve.artifacts.record import Record
+from swerve.artifacts.run import RunDirectory
 
 TARGETS = {
     "first_wrong": "the mean log-probability of the right tokens at the first wrong places",
@@ -147,3 +150,20 @@ class Taught(Record):
         """Return how far the target is at the last step from the unchanged replay, without a set of tokens."""
         rows = [row for row in self.proof.rows if row.replay == name and row.target == self.target]
         return rows[-1].difference
+
+    @property
+    def lost(self) -> float:
+        """How far the target falls without the tokens of the largest effects, beyond what random ones do; nats."""
+        random = [self.difference(name) for name in self.proof.replays if name.startswith("random")]
+        return fmean(random) - self.difference("top")
+
+
+def read_taught(run: RunDirectory) -> dict[str, Taught]:
+    """Return who taught what, of each time that it was asked, by the name of its file in `replay/`.
+
+    Raises:
+        ArtifactError: a file is damaged.
+    """
+    paths = (path for target in TARGETS for path in sorted(run.path.glob(f"replay/*-{target}.json")))
+    remedy = f"run swerve replay {run.quoted} --taught again, or delete the file"
+    return {path.stem: Taught.read(path, remedy=remedy) for path in paths}

@@ -42,11 +42,15 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "unanswered": COMPARED["unanswered"],
         "divergence": Measure(title="KL to the stage's start", unit="nats"),
         "kl": Measure(title="KL term of training", unit="nats", least=-math.inf),
+        "taught_first_wrong": Measure(title="taught by a tenth: first wrong places", unit="nats", least=-math.inf),
+        "taught_solution": Measure(title="taught by a tenth: solutions", unit="nats", least=-math.inf),
     }
 )
-"""By name, in the order of tables. Those of the last evaluated checkpoint, but for the last two, which are of the last
-step that recorded them, `training_accuracy`, which is of the last tenth of the steps with rewards, the two of the first
-evaluation, and `best_accuracy`, which is of the one that `peak_step` (a global step) names."""
+"""By name, in the order of tables. Those of the last evaluated checkpoint, but for `divergence` and `kl`, which are of
+the last step that recorded them, `training_accuracy`, which is of the last tenth of the steps with rewards, the two of
+the first evaluation, and `best_accuracy`, which is of the one that `peak_step` (a global step) names. The last two are
+of runs whose tokens `swerve replay --taught` has mapped: how far the target falls, in nats, without the tenth of tokens
+that taught it most, beyond what it falls without random ones."""
 
 CURVES: Mapping[str, Measure] = MappingProxyType(
     {

@@ -15,7 +15,7 @@ from swerve.artifacts.evaluation import Evaluation, largest_k, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.model_words import model_words
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
-from swerve.artifacts.replays import TARGETS, Taught
+from swerve.artifacts.replays import Taught, read_taught
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA, response_schema
 from swerve.artifacts.responses import Response, by_problem, read_response_table
 from swerve.artifacts.run import RunDirectory
@@ -198,7 +198,7 @@ def read_inputs(run: RunDirectory, *, with_tables: bool = True) -> ReportInputs:
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
-        taught=_read_taught(run) if with_tables else {},
+        taught=read_taught(run) if with_tables else {},
         tables=_read_tables(run, summary.reference) if summary is not None and with_tables else None,
         final_completions={
             response.problem.id: response
@@ -322,17 +322,6 @@ def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], su
             raise ArtifactError(
                 f"the probe of {run.path} is of other weights of {label}; run swerve probe {run.quoted} again"
             )
-
-
-def _read_taught(run: RunDirectory) -> Mapping[str, Taught]:
-    """Return who taught what, of each time that it was asked.
-
-    Raises:
-        ArtifactError: a file is damaged.
-    """
-    paths = (path for target in TARGETS for path in sorted(run.path.glob(f"replay/*-{target}.json")))
-    remedy = f"run swerve replay {run.quoted} --taught again, or delete the file"
-    return {path.stem: Taught.read(path, remedy=remedy) for path in paths}
 
 
 def _read_tables(run: RunDirectory, reference: str) -> ProbeTables:

@@ -12,6 +12,7 @@ from typing import Any
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.model_words import model_words
+from swerve.artifacts.replays import read_taught
 from swerve.artifacts.response_columns import EVALUATION_SCHEMA
 from swerve.artifacts.responses import Response, read_response_table
 from swerve.artifacts.run import RunDirectory
@@ -62,6 +63,7 @@ def measure_run(
         evaluations, metrics = read_evaluations(run), tuple(read_step_metrics(run.metrics_path))
         last = evaluations[-1] if evaluations else None
         by_problem = {} if last is None else _by_problem(run, last, embed)
+        taught = _taught(run)
     except ArtifactError as error:
         return MeasuredRun(run=StudyRun(**known, state="failed", reason=str(error)))
 
@@ -81,7 +83,7 @@ def measure_run(
             "task": task_words(run.config_path.read_text(encoding="utf-8")) if run.config_path.is_file() else "",
             "model": model_words(run.checkpoint_path(last.step)),
             "weights_sha256": last.weights_sha256,
-            "values": _values(evaluations, metrics, by_problem),
+            "values": _values(evaluations, metrics, by_problem) | taught,
             "by_kind": _by_kind(last),
             "start_by_kind": _by_kind(evaluations[0]) if evaluations[0].step == 0 else {},
         }
@@ -147,6 +149,12 @@ def _values(
         if recorded:
             values[measure] = recorded[-1]
     return values
+
+
+def _taught(run: RunDirectory) -> dict[str, float]:
+    """Return what a target lost without the tokens that taught it most, by measure, of the map over the most steps."""
+    maps = sorted(read_taught(run).values(), key=lambda taught: taught.proof.stop - taught.proof.start)
+    return {f"taught_{taught.target}": taught.lost for taught in maps}
 
 
 def _by_kind(evaluation: Evaluation) -> dict[str, float]:
