@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import swerve
+from swerve.artifacts.replays import Replays
 from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table, write_table
@@ -176,6 +177,24 @@ def test_rows_of_replays_and_the_same_bytes_after_an_interruption(
         swerve.replay(copied, **asked)
         assert path.read_bytes() == whole
         assert not path.with_suffix(".partial").exists()
+
+
+def test_steps_lost_are_those_since_the_unchanged_replay_was_where_the_changed_one_ends() -> None:
+    course = {21: -4.0, 22: -3.0, 25: -3.5, 30: -1.0}
+    ends = {"a": -2.0, "none": -1.0, "between": -3.25, "better": -0.9, "all": -5.0}
+    rows = [
+        {"replay": name, "step": step, "target": "solution", "value": end, "unchanged": value,
+         "difference": end - value, "weight_distance": 0.1}
+        for name, end in ends.items()
+        for step, value in course.items()
+    ]  # fmt: skip
+    replays = Replays.model_validate(
+        {"run": "r", "stage": "rl", "start": 20, "stop": 30, "rollouts": "again", "replays": list(ends), "rows": rows,
+         "floor": {"solution": 1e-8}, "spread": {}, "horizons": {}, "ranks": {}}
+    )  # fmt: skip
+    lost = {name: each["solution"] for name, each in replays.steps_lost.items()}
+    # From 25 to 30 it rises by half a nat a step: -2 was two steps, -3.25 four and a half before the end.
+    assert lost == {"a": 2.0, "none": 0.0, "between": 4.5, "better": None, "all": None}
 
 
 @pytest.mark.slow

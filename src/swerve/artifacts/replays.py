@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from statistics import fmean
 
 import pyarrow as pa
@@ -69,6 +71,32 @@ class Replays(Record):
     ranks: dict[str, dict[int, float | None]]
     """By target, after each step, the rank correlation of the replays' differences with those after the first step;
     empty with fewer than five replays."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def steps_lost(self) -> dict[str, dict[str, float | None]]:
+        """By replay and target how many steps before the last the unchanged replay was where the changed one ends.
+
+        Between the steps that were measured its course is taken to be straight. None: it was nowhere there, as where
+        the change does no harm, or more than all steps after the first are lost.
+        """
+        lost: dict[str, dict[str, float | None]] = {}
+        for name in self.replays:
+            for target in self.floor:
+                rows = [row for row in self.rows if (row.replay, row.target) == (name, target)]
+                lost.setdefault(name, {})[target] = _steps_lost(rows)
+        return lost
+
+
+def _steps_lost(rows: Sequence[ReplayRow]) -> float | None:
+    """Return the steps before the last row's at which the unchanged value was last that row's value."""
+    end = rows[-1]
+    for before, after in reversed([*pairwise(rows)]):
+        if min(before.unchanged, after.unchanged) <= end.value <= max(before.unchanged, after.unchanged):
+            rise = after.unchanged - before.unchanged
+            share = (after.unchanged - end.value) / rise if rise else 0.0
+            return end.step - after.step + share * (after.step - before.step)
+    return None
 
 
 class StepCheck(Record):

@@ -139,6 +139,11 @@ def _text(replays: Replays) -> str:
     if replays.spread:
         spread = ", ".join(f"{target} {number(value, 2)}" for target, value in replays.spread.items())
         said.append(f"other seeds alone, the largest of three: {spread}")
+    for name, lost in replays.steps_lost.items():
+        # Of single verdicts and groups it would be chance.
+        known = [f"{target} {number(steps, 2)}" for target, steps in lost.items() if steps is not None]
+        if name.startswith("flip share") and known:
+            said.append(f"steps lost by {safe(name)}: {', '.join(known)}")
     for target, ranks in replays.ranks.items():
         held = ", ".join(f"+{step - replays.start} {number(rank, 2)}" for step, rank in ranks.items())
         said.append(f"rank correlation with the first step, {target}: {held}")
