@@ -80,12 +80,22 @@ _IN_TERMINAL = ("bench", "config", "data", "demo", "export", "plan", "serve", "s
 """Commands that are no function."""
 
 
+_INSTEAD = {
+    "load": "swerve.Run(NAME) opens a run, swerve.read_samples(FILE) samples, swerve.report(FOLDER) a probe's page",
+    "eval": "swerve.evaluate(models, problems) evaluates",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used (PEP 562)."""
     if name in _MODULES:
         return importlib.import_module(f"swerve.{name}")
     if name not in _HOMES:
-        hint = f"; `swerve {name}` is a command of the terminal: swerve {name} --help" if name in _IN_TERMINAL else ""
+        from swerve.errors import nearest
+
+        hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else nearest(name, __all__)
+        if name in _IN_TERMINAL:
+            hint = f"; `swerve {name}` is a command of the terminal: swerve {name} --help"
         raise AttributeError(f"module 'swerve' has no attribute {name!r}{hint}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 

@@ -30,6 +30,20 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+_FUNCTIONS = ("compare", "evaluate", "probe", "replay", "report")
+_INSTEAD = {
+    "sample": "swerve.sample(run.model('rl'), problems) takes a model of it",
+    "claim": "swerve.claim(run.model('base'), run.model('rl'), ...) takes models of it",
+    "export": "run.model('rl') is a folder that transformers reads; in a terminal: swerve export RUN:rl --out FOLDER",
+    "tokenizer": "AutoTokenizer.from_pretrained(run.model('rl')) loads it",
+    "models": "run.checkpoints are its models, run.model('rl') is one",
+    "plot": "swerve.report(run) draws it; in a terminal: swerve report RUN --figures",
+    "figures": "swerve.report(run) draws it; in a terminal: swerve report RUN --figures",
+    "resume": "swerve.train(run, resume=True) continues it",
+}
+"""What others may expect of a run, and where it is."""
+
+
 class Run(RunDirectory):
     """An existing run, given by its path or by its name under `runs/`.
 
@@ -49,6 +63,13 @@ class Run(RunDirectory):
             ArtifactError: no such run; the message names the nearest.
         """
         super().__init__(run.path if isinstance(run, RunDirectory) else find_run(run).path)
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what takes a run, where that was meant."""
+            instead = _INSTEAD.get(name) or (f"swerve.{name}(run) takes a run" if name in _FUNCTIONS else None)
+            raise AttributeError(f"a run has no {name!r}{f'; {instead}' if instead else ''}")
 
     def model(self, label: str) -> NamedModel:
         """Return a model of the run, for `swerve.sample`, `evaluate`, `probe`, `claim` and `from_pretrained`.

@@ -30,7 +30,10 @@ from tests.cli.conftest import Swerve
         ("sample m --task math -n 4 --out o", "--num-samples"),
         # Words that are no command.
         ("compare a.jsonl b.jsonl", "swerve claim BEFORE AFTER?"),
-        ("tasks", "swerve data list?"),
+        ("plot mine reward", "swerve report RUN --figures?"),
+        ("ls", "swerve runs?"),
+        # A name that may be either of two fields.
+        ("grade a.csv --task math --answer key", "--field gold=key (the right answer) or --field answer=key (what is"),
         # Keys that are options.
         ("train demo_addition out=x", "--out x"),
         ("train demo_addition resume=true", "--resume"),
@@ -63,6 +66,18 @@ def test_what_was_meant(swerve: Swerve, command: str, meant: str) -> None:
         ("sample m --task k_and_k --people 3", "--people", "sample m --task k_and_k people=3"),
         ("sample m --task math --n=4 -o x", "-o", "sample m --task math --n=4 --out x"),
         ("sample m --task math --n=4", "--n", "sample m --task math --num-samples=4"),
+        ("train demo_addition --set seed=3 --quiet", "--set", "train demo_addition seed=3 --quiet"),
+        ("train demo_addition --override=seed=3 --quiet", "--override", "train demo_addition seed=3 --quiet"),
+        ("sample m --problems p.csv --task math", "--problems", "sample m --data p.csv --task math"),
+        ("eval --model m --tasks=math", "--tasks", "eval --model m --task=math"),
+        ("grade a.csv --prompt q --task math", "--prompt", "grade a.csv --field question=q --task math"),
+        ("claim a.csv b.csv --gold=key", "--gold", "claim a.csv b.csv --field gold=key"),
+        ("sample m --data p.csv --answer key", "--answer", "sample m --data p.csv fields.answer=key"),
+        ("train demo_addition --set", "--set", None),
+        ("train demo_addition --set seed", "--set", None),
+        ("view mine --set seed=3", "--set", None),
+        ("grade a.csv --answer key", "--answer", None),
+        ("eval --model m --data p.csv --answer key", "--answer", None),
         ("train demo_addition --seed", "--seed", None),
         ("train demo_addition --steps 4", "--steps", None),
         ("study demo_study --seed 3", "--seed", None),
@@ -82,6 +97,8 @@ def test_other_names_of_options_reach_the_command(swerve: Swerve, tmp_path: Path
     assert swerve("grade", str(tmp_path / "a.csv"), "--task", "math", "-o", str(tmp_path / "b.jsonl"))[0] == 0
     assert (tmp_path / "b.jsonl").is_file()
     assert "a recipe, whose name comes first" in swerve("train", "seed=3")[2]
+    assert swerve("tasks")[:2] == swerve("data", "list")[:2]
+    assert "swerve eval RUN" in swerve("evaluate")[2]
 
 
 def test_folders_of_models_are_known_without_their_option(swerve: Swerve, tmp_path: Path) -> None:
@@ -102,6 +119,11 @@ def test_folders_of_models_are_known_without_their_option(swerve: Swerve, tmp_pa
         ("help claim", "it is an option: swerve claim --help"),
         ("train m --steps 5", "a model is trained by a recipe: swerve train demo_multiplication model.path=m"),
         ("replay mine --step 40", "did you mean --from 40?"),
+        ("train demo_addition --dry-run seed=1", "without doing it: swerve plan train demo_addition seed=1; see"),
+        ("grade p.csv --k 4", "rows with one question, or one id, are its samples, however many: leave it out"),
+        ("grade p.csv --task multiple_choice", "did you mean 'choice'?"),
+        ("report mine --out r.html", "has no ending such as .html: --out r"),
+        ("data show table train=q.csv", "it has problem, key; task.fields.question=problem reads it from"),
         ("report mine --out there", "the report of one is in its folder: swerve report mine"),
         ("data show p.csv", "'p.csv' is a file and no task; the task that has its problems is: table train=p.csv"),
         (
@@ -116,6 +138,7 @@ def test_what_is_asked_for_in_other_words_is_answered_with_what_to_write(
     (tmp_path / "m").mkdir()
     (tmp_path / "m/config.json").write_text("{}")
     (tmp_path / "p.csv").write_text("question,answer\n1 + 1?,2\n")
+    (tmp_path / "q.csv").write_text("problem,key\n1 + 1?,2\n")
     status, out, err = swerve(*command.split())
     assert (status != 0, out, err.count("\n")) == (True, "", 1)
     assert said in err

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -428,6 +430,18 @@ def test_answers_are_graded_in_every_form(samples: Any, tmp_path: Path) -> None:
     assert (
         swerve.grade(columns, task="math", fields={"response": "completion"}, progress=False).summary["num_right"] == 1
     )
+    names = {"response": "completion", "gold": "gold", "prompt": "q"}
+    named = swerve.grade({**columns, "q": ["2 + 2?"]}, task="math", progress=False, **names)
+    assert named.summary["num_right"] == 1
+    # A null is no answer, and the gold answer beside it is not one either.
+    null = [{"question": "2 + 2?", "answer": 4, "response": "4"}, {"question": "2 + 3?", "answer": 5, "response": None}]
+    found = swerve.grade(null, task="math", progress=False)
+    assert repr(found).splitlines()[1:] == [
+        "right: 1, 100% (3 to 100)", "no answer: 0; graded 1",
+        "left out: 1: no response (answers, line 2 has null as its response)",
+    ]  # fmt: skip
+    known = [{"id": row["question"], "question": row["question"], "answer": row["answer"]} for row in null]
+    assert swerve.grade(null, task="math", problems=known, progress=False).summary["num_right"] == 1
     one = swerve.grade([("It is 4.", "4")], task="math", progress=False)
     assert repr(one).startswith("Grades: 1 answer by math\nright: 1, ")
     assert len(swerve.grade(samples["base"], progress=False)) == 6
@@ -467,6 +481,11 @@ def test_what_was_typed_otherwise_is_named_with_what_to_write(samples: Any, mode
         (lambda: swerve.grade([{"response": "4", "gold": "4"}]), "task= is missing: which grader. Give task=math"),
         (lambda: swerve.tasks("math"), r"swerve.tasks: too many positional arguments; write swerve.tasks\(\)"),
         (lambda: swerve.report(samples, titel="x"), "no keyword 'titel'; did you mean 'title'"),
+        (lambda: swerve.train(resume="runs/mine"), r"train what. .*swerve.train\('runs/mine', resume=True\) continues"),
+        (
+            lambda: swerve.grade([{"response": "4", "key": "4"}], answer="key", task="math"),
+            r"fields={'gold': 'key'} names the field of the right answer, fields={'answer': 'key'} that of the text",
+        ),
     )
     for call, said in lines:
         with pytest.raises(SwerveError, match=said) as caught:
@@ -591,6 +610,34 @@ def test_tasks_and_recipes_by_name() -> None:
         swerve.tasks()["maths"]
     with pytest.raises(ConfigError, match="task='gsm' is not one of .*did you mean 'gsm8k'"):
         swerve.recipes("gsm")
+
+
+def test_what_is_elsewhere_is_said(small_run: Any) -> None:
+    run, module = swerve.Run(small_run), swerve
+    for given, name, said in (
+        (run, "replay", "swerve.replay(run) takes a run"),
+        (run, "tokenizer", "AutoTokenizer.from_pretrained(run.model('rl'))"),
+        (run, "export", "swerve export RUN:rl --out FOLDER"),
+        (run.model("rl"), "generate", f"AutoModelForCausalLM.from_pretrained({str(run.model('rl').path)!r})"),
+        (module, "load", "swerve.Run(NAME) opens a run"),
+        (module, "evalute", "did you mean 'evaluate'?"),
+        (module.rewards, "exact", "swerve.grade(texts, golds, task='exact')"),
+        (module.rewards, "multiple_choice", "trl_reward('choice')"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(said)):
+            getattr(given, name)
+        assert not hasattr(given, f"{name}_zebra")
+
+
+def test_rows_of_no_task_asked_of_a_model_that_was_trained_on_one(small_run: Any) -> None:
+    rows = [{"question": "0 5 + 7 6 =", "answer": "0 8 1"}]
+    said = "was trained on addition; these problems are asked as those of no task and graded by math, unless the task"
+    with pytest.warns(UserWarning, match=said):
+        swerve.sample(swerve.Run(small_run).model("rl"), rows, **LITTLE)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "rl-4 was trained on")
+        swerve.sample(swerve.Run(small_run).model("rl"), rows, task="addition", **LITTLE)
+        swerve.sample(swerve.Run(small_run).model("rl"), [{**rows[0], "grader": "exact"}], **LITTLE)
 
 
 def test_models_of_a_run(small_run: Any) -> None:

@@ -139,7 +139,10 @@ def test_models_that_are_none(tmp_path: Path) -> None:
         ("write it with swerve sample", "write it with swerve.sample"),
         ("name the grader with --task KIND (swerve data list)", "name the grader with task=KIND (swerve.tasks())"),
         ("/tmp/swerve-given-ab_1/problems-0f3a.jsonl, line 2 has", "problems, line 2 has"),
-        ("task.fields says which field is the question", "fields={'question': NAME} says which field it is"),
+        (
+            "; task.fields.question=prompt reads it from another",
+            "; fields={'question': 'prompt'} reads it from another",
+        ),
         ("--task 'gsm' is not one", "task='gsm' is not one"),
         ("--task is missing: Give --task math, gsm8k", "task= is missing: Give task=math, gsm8k"),
         ("task.train: data source 'x' is", "problems: data source 'x' is"),

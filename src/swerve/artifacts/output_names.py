@@ -40,6 +40,9 @@ def check_output(path: Path, *endings: str, folder: bool = False, option: str = 
         raise ConfigError(f"{option}{path} must end in {files}")
     elif ending := _ENDING.search(path.name):
         must = f"end in {files}, or be" if files else "be"
-        raise ConfigError(f"{option}{path} must {must} the name of a folder, which has no ending such as {ending[0]}")
+        bare = path.with_name(path.name[: ending.start()])
+        raise ConfigError(
+            f"{option}{path} must {must} the name of a folder, which has no ending such as {ending[0]}: {option}{bare}"
+        )
     elif path.exists():
         raise ConfigError(f"{option}{path} is a file; give a folder, which need not be there yet")

@@ -125,12 +125,17 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 }
 _ELSEWHERE = {
     "compare": "claim BEFORE AFTER",
-    "tasks": "data list",
     "show": "report RUN",
+    "plot": "report RUN --figures",
+    "log": "runs",
+    "list": "runs",
+    "ls": "runs",
     "import": "data import",
     "schema": "config schema",
 }
 """Words that are no command, and which command does it."""
+_SAME = {"evaluate": ["eval"], "tasks": ["data", "list"]}
+"""Functions of Python, and the commands that they are."""
 _GROUPS = {"recipes": recipes_app} | {
     name: typer.Typer(help=text, rich_markup_mode=None)
     for name, text in (
@@ -157,6 +162,9 @@ def _built() -> Any:
 
 def run_command(arguments: Sequence[str]) -> int:
     """Run a command in this process; return its exit status. An option that others have is read as what it is here."""
+    first = next((place for place, word in enumerate(arguments) if not word.startswith("-")), None)
+    if first is not None and arguments[first] in _SAME:
+        arguments = [*arguments[:first], *_SAME[arguments[first]], *arguments[first + 1 :]]
     try:
         status = _built().main(list(arguments), prog_name="swerve", standalone_mode=False)
     except _UsageError as error:
@@ -386,7 +394,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
 
         message = with_plan_meant(arguments, message)
     if command is None and named in _ELSEWHERE:
-        message = f"{message}; did you mean swerve {_ELSEWHERE[named]}?"
+        message = f"{message.partition('. Did you mean')[0]}; did you mean swerve {_ELSEWHERE[named]}?"
     if named == "help":
         words = [word for word in arguments[arguments.index("help") + 1 :] if not word.startswith("-")]
         message = f"{message}; it is an option: {shlex.join(['swerve', *words, '--help'])}"

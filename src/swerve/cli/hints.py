@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from swerve.cli.options import PlainCommand
+from swerve.cli.plan import PLANS
 from swerve.door.keywords import SAME, USUAL
 from swerve.door.kinds import kind_of
 from swerve.errors import ConfigError, SwerveError, UnknownKeyError
@@ -24,6 +25,17 @@ _BEGINS = ("step", "start", "begin", "checkpoint")
 """What others call the option of a replay that says where it begins."""
 _RESPONSES = ("samples", "rollouts", "completions", "data")
 """What others call the responses that are probed."""
+_OPTIONS = {"problems": "data", "tasks": "task"}
+"""What others, and Python, call options of the terminal."""
+_KEYS = ("--set", "--override")
+"""Options of others before KEY=VALUE, which stands alone here."""
+_FIELDS = ("gold", "response", "question", "problem", "prompt", "group", "id")
+"""Names of fields of a file of responses, which others have as options. An answer is not among them: it may be the gold
+one, or what is judged."""
+_OF_PROBLEMS = {"question": "question", "problem": "question", "answer": "answer", "gold": "answer"}
+"""The same of a file of problems."""
+_COUNTS = ("k", "n", "num_samples", "samples_per_problem", "pass_at_k")
+_DRY = ("dry_run", "dry", "estimate", "cost", "costs")
 
 
 def meant_by_option(command: PlainCommand, words: Sequence[str], option: str) -> str:
@@ -43,6 +55,14 @@ def meant_by_option(command: PlainCommand, words: Sequence[str], option: str) ->
         return f"; a model is trained by a recipe: swerve train {_DEMO} {shlex.quote(f'model.path={model}')}"
     if command.name == "replay" and key in _BEGINS:
         return f"; did you mean --from {shlex.quote(value)}?"
+    if key in _DRY and command.name in PLANS:
+        rest = shlex.join(word for word in words if word not in (option, given))
+        return f"; swerve plan says what a command takes, without doing it: swerve plan {rest}"
+    if command.name == "grade" and key in _COUNTS:
+        return "; rows with one question, or one id, are its samples, however many: leave it out"
+    if key == "answer" and "--field" in _options(command):
+        value = shlex.quote(value)
+        return f"; did you mean --field gold={value} (the right answer) or --field answer={value} (what is judged)?"
     usual = "responses" if command.name == "probe" and key in _RESPONSES else USUAL.get(key, key)
     meant = _meant(command, words, key) or _meant(command, words, usual)
     known = [own if own.startswith("--") else f"{own}={value}" for own in meant]
@@ -52,8 +72,8 @@ def meant_by_option(command: PlainCommand, words: Sequence[str], option: str) ->
 def taken_as(command: PlainCommand, words: Sequence[str], option: str) -> list[str] | None:
     """Return the command line with an option that the command lacks in the form that it has; None: it has none.
 
-    `-o` is `--out`, another name of an option is that option (see `SAME`), and the name of one key is KEY=VALUE. A slip
-    of a name, or a key that stands in several places, is not taken.
+    `-o` is `--out`, another name of an option is that option (see `SAME`), the name of a field is `--field NAME=FIELD`,
+    and the name of one key is KEY=VALUE. A slip of a name, or a key that stands in several places, is not taken.
 
     Args:
         command: that was given.
@@ -69,14 +89,24 @@ def taken_as(command: PlainCommand, words: Sequence[str], option: str) -> list[s
         return [*before, f"--out={value}" if equals else "--out", *after]
     if not option.startswith("--"):
         return None
+    if option in _KEYS and (equals or after):
+        given = [value] if equals else after[:1]
+        return [*before, *given, *after[1 - len(equals) :]] if "=" in given[0] and _takes_keys(command) else None
 
     # By another name an option of the command; else the only key of that name, with a value.
     key = joined.lstrip("-").replace("-", "_")
-    own = f"--{USUAL[key].replace('_', '-')}" if key in SAME else ""
+    name = _OPTIONS.get(key) or (USUAL[key] if key in SAME else None)
+    own = f"--{name.replace('_', '-')}" if name else ""
     if own in _options(command):
         return [*before, f"{own}={value}" if equals else own, *after]
     if not equals and (not after or after[0].startswith("-")):
         return None
+    if key in _OF_PROBLEMS and command.name == "sample":
+        return [*before, f"fields.{_OF_PROBLEMS[key]}={value if equals else after.pop(0)}", *after]
+    if key in _FIELDS and "--field" in _options(command):
+        name = {"prompt": "question", "problem": "question"}.get(key, key) if command.name == "grade" else key
+        name = "problem" if name == "question" and command.name != "grade" else name
+        return [*before, "--field", f"{name}={value if equals else after.pop(0)}", *after]
     if _meant(command, words, key) != [key]:
         return None
     return [*before, f"{key}={value if equals else after.pop(0)}", *after]
@@ -192,7 +222,7 @@ def _meant(command: PlainCommand, words: Sequence[str], key: str) -> list[str]:
     """Return the keys, dotted, and the options of a command that a name is."""
     from swerve.schema import nearly_called, places_of
 
-    if not any("KEY=VALUE" in str(param.metavar) for param in command.params):
+    if not _takes_keys(command):
         return []
     has_run = _has_run(command, words)
     is_run_alone = has_run and command.name == "eval"
@@ -206,6 +236,10 @@ def _meant(command: PlainCommand, words: Sequence[str], key: str) -> list[str]:
     taken = [place for place in places if place in options or not _is_section(model, place)]
     taken = [place for place in taken if not has_run or place in options or place.split(".")[0] in STAGE_SECTIONS]
     return [options.get(place) or place.removeprefix("task.") for place in taken[:_MOST]]
+
+
+def _takes_keys(command: PlainCommand) -> bool:
+    return any("KEY=VALUE" in str(param.metavar) for param in command.params)
 
 
 def _has_run(command: PlainCommand, words: Sequence[str]) -> bool:

@@ -171,7 +171,7 @@ def _known_keys(task: str | None) -> set[str]:
     from swerve.recipes.task_names import task_kinds
 
     kind = task_kinds().get("table" if task is None else task)
-    return {"seed", "task", *_WORK, *(kind.model_fields if kind else ())}
+    return {"seed", "task", "fields", *_WORK, *(kind.model_fields if kind else ())}
 
 
 def resolve_models(

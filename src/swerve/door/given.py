@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _PREFIX = "swerve-given-"
-_GIVEN = re.compile(rf"[^\s'\"]*{_PREFIX}[^/\s]*/([a-z]+)(-\w+)?(\.\w+)?")
+_GIVEN = re.compile(rf"[^\s'\"()]*{_PREFIX}[^/\s]*/([a-z]+)(-\w+)?(\.\w+)?")
 """Of what Python handed over, the file that it was put into."""
 _COMMANDS = re.compile(r"\bswerve (data list|sample|claim|grade|probe|report|recipes)\b(?! recipe)")
 _FIELD = re.compile(r"--field (\w+)=(\w+)")
@@ -35,7 +35,7 @@ _OF_OTHERS = re.compile(r"\b(?:hf|pip|vllm) [a-z]+ [^);]*")
 _OF_SECTION = re.compile(r"^overrides: '(?:\w+\.)?(\w+)' must")
 """A keyword that is a key of a section."""
 _DEVICE = re.compile(r"\bruntime\.device=(\w+(?::\d+)?)")
-_FIELD_OF_TASK = re.compile(r"task\.fields says which field is the (\w+)")
+_FIELD_OF_TASK = re.compile(r"task\.fields\.(\w+)=(\w+)")
 _VALUE = r"[A-Z][A-Z=|]*(?!\w)|\d+(?:\.\d+)?(?!\w)|'[^']*'|(?<=task )math\b"
 _PLACE = re.compile(r"(?<![\w-])--out (\S*[./]\w\S*)")
 _OPTION = re.compile(rf"(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?:[ =]({_VALUE}))?")
@@ -138,11 +138,12 @@ def in_python(line: str) -> str:
     if foreign is not None:
         parts = line[: foreign.start()], line[foreign.end() :]
         return foreign[0].join(map(in_python, parts))
+    line = line.replace("swerve.sample MODEL --data FILE", "swerve.sample(model, problems)")
     line = re.sub(r"^task\.(train|heldout): ", "problems: ", line)
     line = re.sub(r"^problems: data source ('[^']*') (?=does not exist)", r"problems=\1 ", line)
     line = _OF_SECTION.sub(r"\1 must", line)
     line = _DEVICE.sub(r"device='\1'", line).replace("device='auto' or cpu", "device='auto' or 'cpu'")
-    line = _FIELD_OF_TASK.sub(r"fields={'\1': NAME} says which field it is", line)
+    line = _FIELD_OF_TASK.sub(r"fields={'\1': '\2'}", line)
     line = _FIELD.sub(r"fields={'\1': '\2'}", line)
     line = _PLACE.sub(r"out='\1'", line)
     return _OPTION.sub(lambda option: f"{_name(option[1])}={option[2] or ''}", line)

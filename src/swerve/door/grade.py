@@ -12,7 +12,7 @@ import pyarrow as pa
 from swerve.artifacts.frames import Framed, table_of_rows
 from swerve.artifacts.given_rows import rows_of
 from swerve.artifacts.samples import SampleFile
-from swerve.door.given import is_place, problem_rows, spoken, working_folder, write_rows
+from swerve.door.given import in_python, is_place, problem_rows, spoken, working_folder, write_rows
 from swerve.door.sample import SampleSet
 from swerve.errors import ConfigError, shown
 from swerve.estimates import Estimate
@@ -69,10 +69,11 @@ class Grades(Framed, Sequence[Mapping[str, Any]]):
             ),
             ("right", f"{summary['num_right']}, {share}"),
             ("no answer", f"{summary['num_unanswered']}; {statuses}"),
+            *([("left out", in_python(summary["left_out"].replace(" left out", "")))] if summary["left_out"] else []),
         ]
 
     def __repr__(self) -> str:
-        """Return three lines: the graders, how many are right, and how many have no answer."""
+        """Return some lines: the graders, how many are right, how many have no answer, and what is left out."""
         return "\n".join(f"{name}: {value}" for name, value in self._lines())
 
     def _repr_html_(self) -> str:
@@ -133,8 +134,18 @@ def grade(
 
     limits = {"grader_workers": workers, "grader_cpu_seconds": cpu_seconds, "grader_memory_mb": memory_mb}
     given = {name: value for name, value in limits.items() if value is not None}
+    # The name of a field as a keyword; an answer may be the gold one, or what is judged.
+    fields = dict(fields or {})
+    for name in [name for name, field in policies.items() if name in (*FIELDS, "prompt") and isinstance(field, str)]:
+        if name == "answer":
+            field = f"{policies[name]!r:.60}"
+            raise ConfigError(
+                f"answer={field}: fields={{'gold': {field}}} names the field of the right answer, "
+                f"fields={{'answer': {field}}} that of the text to judge"
+            )
+        fields["question" if name == "prompt" else name] = policies.pop(name)
     with working_folder() as folder:
-        named = parse_fields([f"{name}={field}" for name, field in (fields or {}).items()], FIELDS)
+        named = parse_fields([f"{name}={field}" for name, field in fields.items()], FIELDS)
         known = _place(problems, folder, "problems")
         chosen = [f"{name}={json.dumps(value)}" for name, value in policies.items()]
         task = "math" if task is None and golds is not None else task

@@ -27,7 +27,7 @@ from swerve.problems.record_values import texts_in
 from swerve.recipes.layers import parse_override
 from swerve.rewards import known_graders
 from swerve.rewards.checks import outside_policies
-from swerve.rewards.graders import GRADERS
+from swerve.rewards.graders import GRADERS, nearest_grader
 from swerve.rewards.python_file import check_reward_file
 from swerve.types import Problem
 
@@ -95,7 +95,9 @@ class GradingTask:
 
         # The text to grade is a response, or an answer alone; beside a response, an answer is the gold one.
         text, answer = entry.get("response"), entry.get("answer")
-        is_answer = text is None
+        # Where a response is null, the answer beside it is the gold one, as it is in other records.
+        is_null = text is None and any(key in values for key in self.names["response"])
+        is_answer = text is None and not (is_null and entry.get("gold") is None)
         if is_answer:
             text, answer = answer, None
         if text is None and values.get("completion_ids"):
@@ -314,7 +316,7 @@ def grading_task(
     """
     if grader not in known_graders():
         names = known_graders()
-        raise ConfigError(f"--task '{grader}' has no grader{nearest(grader, names)} ({', '.join(names)})")
+        raise ConfigError(f"--task '{grader}' has no grader{nearest_grader(grader)} ({', '.join(names)})")
     # Policies of the command line; one form of answer is a list of one.
     given = {".".join(override.keys): override.value for override in map(parse_override, overrides)}
     if GRADERS[grader].policies and isinstance(given.get("extraction"), str):

@@ -6,21 +6,29 @@ Free of torch, which is loaded once models and problems are there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.config.engines import OpenAIEngineConfig
 from swerve.config.sampling import SampleJob, SampleSettings
-from swerve.errors import ConfigError
+from swerve.errors import ConfigError, SwerveError
 from swerve.models.folder_texts import check_asked
 from swerve.models.hub import local_folder
 from swerve.models.runtime import apply_runtime
 from swerve.problems import load_family
-from swerve.progress import Progress, SilentProgress
+from swerve.problems.reading import DataTask
+from swerve.problems.table import TableTask
+from swerve.progress import Progress, SilentProgress, tell
+from swerve.recipes.loader import load_config
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
 from swerve.types import Problem
+
+_USUAL = "math"
+"""Grader of rows that name none."""
 
 
 def sample(
@@ -84,9 +92,31 @@ def sample_jobs(
     problems = chosen_problems(first, shown) if problems is None else problems
     if not isinstance(first.rollout.engine, OpenAIEngineConfig):
         check_asked({job.label: local_folder(job.model) for job in jobs}, problems, first.max_new_tokens)
+    if note := _trained_on_another(jobs, problems):
+        tell(shown, note)
     from swerve.eval.sample_files import write_files
 
     return write_files(jobs, problems, shown, shard=shard)
+
+
+def _trained_on_another(jobs: Sequence[SampleJob], problems: Sequence[Problem]) -> str | None:
+    """Return what to say where rows of no task are asked of a model whose run has one that makes its own problems."""
+    task = jobs[0].settings.task
+    if not isinstance(task, TableTask) or task.grader is not None or {one.grader for one in problems} != {_USUAL}:
+        return None
+    for job in jobs:
+        run = RunDirectory(Path(job.model).resolve().parent.parent)
+        if not run.config_path.is_file():
+            continue
+        with suppress(SwerveError):  # a run that cannot be read says nothing
+            trained = load_config(run).task
+            if not isinstance(trained, DataTask):
+                kind = trained.kind
+                return (
+                    f"{job.label} was trained on {kind}; these problems are asked as those of no task and graded by "
+                    f"{_USUAL}, unless the task {kind} is named beside them"
+                )
+    return None
 
 
 def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Problem]:

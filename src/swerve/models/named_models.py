@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
@@ -34,6 +34,13 @@ class NamedModel:
     def of(cls, checkpoint: CheckpointRef) -> NamedModel:
         """Return a checkpoint of the run at hand."""
         return cls(label=checkpoint.label, path=checkpoint.path, step=checkpoint.step)
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """Say how it is loaded, whose attribute may have been meant."""
+            load = f"from_pretrained({str(self.path)!r})"
+            raise AttributeError(f"a NamedModel has no {name!r}; transformers loads it: AutoModelForCausalLM.{load}")
 
     def __fspath__(self) -> str:
         """Return its folder or its name on the hub, so that `from_pretrained` takes it."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from swerve.artifacts.frames import Framed
+from swerve.artifacts.output_names import check_output
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
 from swerve.artifacts.responses import IMPORTED, Response, read_response_table
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, import_pandas, read_table
@@ -112,6 +113,7 @@ class ProbeResult(Framed):
             ConfigError: `out` is there already, or the models are gone or have changed.
         """
         place = Path(out)
+        check_output(place, folder=True, option="")
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             if self.path is not None and place.resolve() == self.path.resolve():
                 return place
@@ -199,6 +201,8 @@ class ProbeResult(Framed):
         import matplotlib.pyplot as plt
 
         # The sequence, by number or by its highest value.
+        if isinstance(sequence, str):
+            raise ConfigError(f"{sequence!r} is no number of a sequence; write divergence={sequence!r}")
         series = self.by_sequence(divergence)
         if sequence is None:
             sequence = int(np.argmax([values.max() for values in series]))

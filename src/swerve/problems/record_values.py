@@ -98,13 +98,11 @@ def number_text(value: str | float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(value)
 
 
-def missing_field(record: FileRecord, name: str, *, fix: str = "") -> ArtifactError:
-    """Return the error that a record has no value for a field; `fix` says what to do."""
+def missing_field(record: FileRecord, name: str, *, fix: str = "", hints: bool = True) -> ArtifactError:
+    """Return the error that a record has no value for a field; `fix` says what to do, `hints`: name the nearest one."""
     state = "has no value for the field" if name in record.values else "has no field"
-    return ArtifactError(
-        f"{record.place} {state} {name!r}; it has {', '.join(record.values) or 'none'}"
-        f"{nearest(name, [field for field in record.values if field != name])}{fix}"
-    )
+    hint = nearest(name, [field for field in record.values if field != name]) if hints else ""
+    return ArtifactError(f"{record.place} {state} {name!r}; it has {', '.join(record.values) or 'none'}{hint}{fix}")
 
 
 def _wrong(place: str, name: str, value: Any, wanted: str) -> ArtifactError:

@@ -22,6 +22,11 @@ from swerve.types import Problem
 
 _MADE_FROM = ("question", "answer", "alternatives", "solution", "kind", "group", "difficulty")
 _TABLE_FIELDS = ("id", *_MADE_FROM)
+_USUAL = {
+    "question": ("problem", "prompt", "instruction", "query", "input"),
+    "answer": ("gold", "target", "solution", "label", "expected", "output"),
+}
+"""What others call fields that every row has."""
 _GRADER = "grader"
 """The field with the name of a row's own grader."""
 
@@ -116,11 +121,11 @@ class Table(ReadFamily[TableTask]):
         # Question and gold answer; a reward file can do without a gold.
         question_field, answer_field = self._field(record, "question"), self._field(record, "answer")
         if not has_value(record, question_field):
-            raise missing_field(record, question_field, fix="; task.fields says which field is the question")
+            raise self._missing(record, "question")
         grader = self._task.grader or (text_of(record, _GRADER) if has_value(record, _GRADER) else "math")
         self._runs_code(record, grader)
         if answer_field not in record.values and grader != _PYTHON:
-            raise missing_field(record, answer_field, fix="; task.fields says which field is the answer")
+            raise self._missing(record, "answer")
         answers = list_of_texts(record, answer_field)
         if not answers and grader != _PYTHON:
             return None
@@ -144,6 +149,13 @@ class Table(ReadFamily[TableTask]):
             grader=grader,
             metadata={name: value for name, value in record.values.items() if name not in used and value is not None},
         )
+
+    def _missing(self, record: FileRecord, name: str) -> ArtifactError:
+        """Return the error that a record lacks the field of a name, with the field that others call so."""
+        meant = [field for field in _USUAL[name] if has_value(record, field)][:1]
+        said = f"task.fields.{name}={meant[0]}" if meant else f"task.fields.{name}=FIELD"
+        fix = f"; {said} reads it from another"
+        return missing_field(record, self._field(record, name), fix=fix, hints=not meant)
 
     def _runs_code(self, record: FileRecord, grader: str) -> bool:
         """Whether a record is graded by the task's reward file.

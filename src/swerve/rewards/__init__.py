@@ -8,10 +8,10 @@ from functools import partial
 from numbers import Number
 from typing import Any, overload
 
-from swerve.errors import ConfigError, nearest, shown
+from swerve.errors import ConfigError, shown
 from swerve.grading.text import given_beginning, grade_final_answer
 from swerve.grading.thinking import final_text
-from swerve.rewards.graders import GRADERS, entry_for
+from swerve.rewards.graders import GRADERS, entry_for, nearest_grader
 from swerve.rewards.messages import too_long
 from swerve.sandbox.limits import GraderLimits
 from swerve.types import Problem, Reward
@@ -330,9 +330,21 @@ def _check_policies(grader: str, policies: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"a grader is given by its name, such as {name!r}, got {shown(grader)}")
     if grader not in GRADERS:
         raise ConfigError(
-            f"there is no grader '{grader}'{nearest(grader, GRADERS)} (known: {', '.join(known_graders())})"
+            f"there is no grader '{grader}'{nearest_grader(grader)} (known: {', '.join(known_graders())})"
         )
     return outside_policies(grader, policies)
+
+
+def __getattr__(name: str) -> Any:
+    """Say what a grader that was meant as a function is."""
+    known = nearest_grader(name)
+    if name not in GRADERS and not known:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    grader = name if name in GRADERS else known.split("'")[1]
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}; trl_reward({grader!r}) is a reward of the grader, and "
+        f"swerve.grade(texts, golds, task={grader!r}) grades with it"
+    )
 
 
 def __dir__() -> list[str]:

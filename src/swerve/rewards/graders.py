@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from swerve.errors import nearest
 from swerve.grading.grader import GraderEntry
 from swerve.problems.registry import TASKS, LazyTable
 from swerve.problems.task import MATHS
@@ -35,6 +36,17 @@ GRADERS: Mapping[str, GraderEntry] = LazyTable(
     _grader, lambda: [name for name in (*TASKS, *_OF_NO_TASK) if name in GRADERS]
 )
 """By name; one is found without the tasks of the others."""
+
+
+_USUAL = {
+    "multiple_choice": "choice", "mcq": "choice", "exact_match": "exact", "string_match": "exact", "numeric": "math",
+}  # fmt: skip
+"""What others call graders."""
+
+
+def nearest_grader(name: str) -> str:
+    """Return `"; did you mean 'choice'?"` for the grader that a name may mean, or an empty string."""
+    return nearest(_USUAL.get(name, name), GRADERS)
 
 
 def entry_for(problem: Problem) -> GraderEntry:

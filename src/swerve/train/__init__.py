@@ -30,7 +30,7 @@ __all__ = ["train"]
 
 
 def train(
-    recipe: RecipeSource,
+    recipe: RecipeSource | None = None,
     *overrides: Change,
     out: str | Path | RunDirectory | None = None,
     resume: bool | Literal["or_start"] = False,
@@ -45,8 +45,8 @@ def train(
     on a CPU.
 
     Args:
-        recipe: the name of a shipped recipe, the path of a YAML file, a mapping or a configuration; with `resume` also
-            the run.
+        recipe: the name of a shipped recipe, the path of a YAML file, a mapping or a configuration, one of which is
+            needed; with `resume` also the run.
         overrides: such as `"seed=1"` or `{"stages.rl.steps": 40}`; see `load_config`.
         out: where the run goes; None: `runs/NAME`.
         resume: continue the run that is there; `"or_start"`: continue it if it was begun, else start it.
@@ -62,6 +62,12 @@ def train(
         SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
     """
     # What can be said without torch is said at once.
+    if recipe is None:
+        run = resume if isinstance(resume, str | Path) and resume != "or_start" else "runs/NAME"
+        raise ConfigError(
+            "train what? swerve.train('demo_addition', ...) takes a recipe (swerve.recipes() lists them), and "
+            f"swerve.train({str(run)!r}, resume=True) continues a run"
+        )
     parsed = overrides_of(overrides, changes)
     known = known_run(recipe) if resume else None
     config = load_config(recipe if known is None else known, *overrides, **changes)
