@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def check_output(path: Path, *endings: str, folder: bool = False, option: str = 
     Traceback (most recent call last):
     swerve.errors.ConfigError: --out rows.csv must end in .jsonl or .parquet
     """
+    _check_place(path, option)
     files = " or ".join(filter(None, [", ".join(endings[:-1]), *endings[-1:]]))
     if path.is_dir():
         if not folder:
@@ -46,3 +48,12 @@ def check_output(path: Path, *endings: str, folder: bool = False, option: str = 
         )
     elif path.exists():
         raise ConfigError(f"{option}{path} is a file; give a folder, which need not be there yet")
+
+
+def _check_place(path: Path, option: str) -> None:
+    """Check that there can be something of a name: what is there of the folders above it can be written to."""
+    there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if there != path.absolute() and not there.is_dir():
+        raise ConfigError(f"{option}{path} cannot be made: {there} is a file and no folder")
+    if there.is_dir() and not os.access(there, os.W_OK):
+        raise ConfigError(f"{option}{path} cannot be written: {there} is not writable; choose another place")

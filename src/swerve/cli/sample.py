@@ -15,8 +15,8 @@ from swerve.cli.options import PartsFrom, Result, ShardOption, given_settings, g
 from swerve.cli.plan import asked_plan, planned
 from swerve.cli.text import table, wrapped
 from swerve.door.keywords import SAMPLING
-from swerve.door.kinds import kind_of
-from swerve.errors import CheckpointError, ConfigError, UnknownKeyError, nearest
+from swerve.door.kinds import ROW_FILES, kind_of
+from swerve.errors import CheckpointError, ConfigError, UnknownKeyError, nearest, not_there
 
 if TYPE_CHECKING:
     from swerve.artifacts.comparison import Comparison
@@ -147,7 +147,14 @@ def parse_temperatures(text: str) -> tuple[float, ...]:
 
 
 def with_problems_beside(words: Sequence[str], data: str | None) -> tuple[list[str], str | None]:
-    """Return the models, and the source of problems: a file of rows beside them where no other is named."""
+    """Return the models, and the source of problems: a file of rows beside them where no other is named.
+
+    Raises:
+        ConfigError: what is called like a file of rows is not there.
+    """
+    gone = next((word for word in words if word.endswith(ROW_FILES) and not Path(word).exists()), None)
+    if gone is not None and "=" not in gone:
+        raise ConfigError(f"{gone} {not_there(gone, 'give a file of problems, or the folder of a model')}")
     files = [word for word in words if kind_of(word) == "file"] if data is None else []
     if len(files) != 1:
         return list(words), data

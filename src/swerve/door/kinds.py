@@ -19,7 +19,7 @@ _KINDS = {
 }  # fmt: skip
 """Name of a class -> the kind of its objects."""
 _MODEL_FILES = ("config.json", "adapter_config.json")
-_ROW_FILES = (".jsonl", ".json", ".csv", ".parquet")
+ROW_FILES = (".jsonl", ".json", ".csv", ".parquet")
 _OTHER = "other"
 
 
@@ -148,7 +148,7 @@ def kind_of(given: Any) -> str | None:
         place = Path(given)
         if any((place / name).is_file() for name in _MODEL_FILES):
             return "model"
-        return "file" if place.suffix in _ROW_FILES and place.is_file() else None
+        return "file" if place.suffix in ROW_FILES and place.is_file() else None
     if isinstance(given, Mapping | list | tuple):
         first: Any = next(iter(given.values() if isinstance(given, Mapping) else given), None)
         is_column = isinstance(given, Mapping) and isinstance(first, list) and not kind_of(first)
