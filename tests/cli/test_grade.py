@@ -287,6 +287,56 @@ def test_a_null_response_is_left_out_and_an_empty_one_is_unparsed(swerve: Swerve
     assert (status, "none of its 2 records has a response" in err) == (1, True)
 
 
+ROWS = [{"question": f"{n} + 1?", "answer": str(n + 1), "prediction": str(n + 1 + n % 2)} for n in range(4)]
+"""Half of which are right; the text to judge has a name that nobody knows."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "name its field with --field gold=FIELD (if 'answer' is the gold one, name the text to judge: --fi"),
+        ({"gold": "answer"}, "no response and no answer (it has question, answer, prediction); name its field with"),
+        ({"response": "nosuch", "gold": "answer"}, "has no field 'nosuch' (--field response=nosuch); it has answer,"),
+        ({"response": "prediction", "gold": "nosuch"}, "has no field 'nosuch' (--field gold=nosuch)"),
+        ({"response": "prediction", "id": "nosuch"}, "has no field 'nosuch' (--field id=nosuch)"),
+    ],
+)  # fmt: skip
+def test_no_answer_is_judged_against_itself(swerve: Swerve, tmp_path: Path, fields: dict[str, str], said: str) -> None:
+    file = str(write_json_lines(tmp_path / "rows.jsonl", ROWS))
+    named = [word for name, field in fields.items() for word in ("--field", f"{name}={field}")]
+    status, out, err = swerve("grade", file, "--task", "math", *named)
+    assert (status, out, said in err) == (1, "", True), err
+    right = ["--field", "response=prediction"]
+    for more in ([], ["--field", "gold=answer"]):
+        assert [row["value"] for row in read_rows(swerve("grade", file, "--task", "math", *right, *more)[1])] == [
+            1.0, 0.0, 1.0, 0.0,
+        ]  # fmt: skip
+
+
+def test_a_field_that_only_some_records_have_is_there(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [{"question": "1 + 1?", "prediction": "2"}, {"question": "1 + 2?", "prediction": "3", "key": "3"}]
+    file = str(write_json_lines(tmp_path / "rows.jsonl", rows))
+    asked = ["--field", "response=prediction", "--field", "gold=key", "--task", "math"]
+    assert "line 1 has no gold answer" in swerve("grade", file, *asked)[2]
+    asked += ["--problems", str(write_json_lines(tmp_path / "p.jsonl", [{"id": 1, "question": "1 + 1?", "gold": "2"}]))]
+    assert [row["value"] for row in read_rows(swerve("grade", file, *asked)[1])] == [1.0, 1.0]
+
+
+def test_lists_of_responses_beside_an_answer_are_all_judged(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [{"question": "1 + 1?", "answer": "2", "responses": ["2", "3"]}, {"question": "2?", "answer": "2",
+            "responses": ["2", "2"]}]  # fmt: skip
+    file = str(write_json_lines(tmp_path / "rows.jsonl", rows))
+    for more in ([], ["--field", "gold=answer"]):
+        _, out, _ = swerve("grade", file, "--task", "math", *more)
+        assert [row["value"] for row in read_rows(out)] == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_truth_values_are_written_in_either_way(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [{"gold": gold, "response": text} for gold in (True, False) for text in ("True", "true", "False", "TRUE")]
+    _, out, _ = swerve("grade", str(write_json_lines(tmp_path / "rows.jsonl", rows)), "--task", "exact")
+    assert [row["value"] for row in read_rows(out)] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+
+
 def test_answers_without_an_id_belong_to_the_problem_of_their_question(swerve: Swerve, tmp_path: Path) -> None:
     rows = [{"question": "3 + 4?", "gold": "7", "response": "\\boxed{7}"} for _ in range(3)]
     rows += [{"question": "1 + 1?", "gold": "2", "response": "\\boxed{3}"} for _ in range(9)]

@@ -215,6 +215,14 @@ def test_samples_runs_and_files_are_compared(samples: Any, small_run: Any) -> No
     named = swerve.compare({"early": small_run, "late": f"{small_run.path}:rl"})
     assert list(named.headlines()) == ["early", "late"]
     assert named.headlines()["early"].accuracy == named.headlines()["late"].accuracy
+    # Of runs the greedy answers come first; of others those of all temperatures, which is said.
+    greedy = swerve.Run(small_run).evaluations.accuracy.iloc[-1]
+    assert {row.temperature for row in named.headlines().values()} == {0.0}
+    assert [row.accuracy.mean for row in named.headlines().values() if row.accuracy] == [greedy] * 2
+    base = list(samples["base"].samples)
+    others = [dataclasses.replace(one, temperature=0.5) for one in base]
+    mixed = swerve.compare({"a": [*base, *others], "b": samples["tuned"]})
+    assert repr(mixed).splitlines()[1].startswith("right (all temperatures; to_pandas() has each): a ")
     for given, said in (
         ((samples["base"],), "1 to compare; give runs"),
         ((samples.table(), samples["base"]), "^swerve.compare takes runs, .*, and is given rows \\(Table\\); "),

@@ -264,6 +264,12 @@ def test_responses_from_elsewhere_and_published_accuracies_are_marked() -> None:
     ]
 
 
+def test_a_kind_that_is_called_all_has_its_rows_once() -> None:
+    of_kind = [replace(one, problem=replace(one.problem, kind="all")) for one in _responses("a", [[1], [0], [1]])]
+    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](compare([of_kind])))))
+    assert [row["num_problems"] for row in rows if row["measure"] == "accuracy"] == ["3"]
+
+
 def test_markdown_csv_latex_and_json_say_the_same() -> None:
     named = _responses("a_b|c%", [[1], [1], [0], [1]])
     comparison = compare([BASE, named])
@@ -285,4 +291,6 @@ def test_markdown_csv_latex_and_json_say_the_same() -> None:
         ("all", "4"),
         ("average", ""),
     ]
+    places = [(row["model"], row["decoding"], row["kind"], row["measure"]) for row in rows]
+    assert len(places) == len({*places})
     assert (own[2]["mean"], own[2]["difference"], own[2]["compared_with"]) == ("0.75", "0.25", "base greedy")

@@ -66,7 +66,7 @@ def test_a_row_names_its_own_grader() -> None:
 
 def test_a_missing_field_is_explained() -> None:
     expected = (
-        "f.jsonl, line 7 has no field 'question'; it has qestion, answer; did you mean 'qestion'.; task.fields says"
+        "f.jsonl, line 7 has no field 'question'; it has qestion, answer; did you mean 'qestion'.; task.fields.question=FIELD reads"
     )
     with pytest.raises(ArtifactError, match=expected):
         read({}, qestion="Q?", answer="1")

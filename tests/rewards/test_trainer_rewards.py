@@ -80,6 +80,8 @@ def test_a_reward_needs_no_prompts_and_says_what_it_is() -> None:
     assert repr(reward) == (
         "trl_reward('math', gold='answer', extraction=['boxed']), which TRL logs as swerve_math_boxed"
     )
+    with pytest.raises(ConfigError, match="answer= is one text; give a list"):
+        trl_reward("math")(prompts=["x", "y"], completions=["1", "2"], answer="12")
     with pytest.raises(ConfigError, match="completions= is missing"):
         reward(answer=["4"])
     with pytest.raises(ConfigError, match="2 completions need as many gold answers and prompts, got 1 and 2"):

@@ -252,9 +252,12 @@ class Comparison(Framed, Record):
         )
         asked = listed([*map(count, more), counted(least, "problem")])
         judged = judged_words(self.graders, *self._num_cut_off())
+        known = {row.model for row in self.rows if row.temperature is not None}
+        mixed = any(row.temperature is None and row.model in known for row in first)
+        which = f" ({decoding_name(None)}; to_pandas() has each)" if mixed else ""
         lines = (
             f"Comparison of {labels} on {asked}",
-            f"right: {right or NOT_MEASURED}{judged}",
+            f"right{which}: {right or NOT_MEASURED}{judged}",
             than,
         )
         return "\n".join((*lines, *self.notes))

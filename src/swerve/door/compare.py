@@ -26,8 +26,8 @@ def compare(*sources: Any, baseline: str | None = None, fields: Mapping[str, str
 
     Args:
         sources: two or more, or label -> source. Of a run its last evaluated checkpoint counts, of `RUN:LABEL` that
-            one; samples are what `swerve.sample` returned, or one model's of it; a file is one of samples, or of
-            responses that are graded.
+            one, and greedy answers come first; samples are what `swerve.sample` returned, or one model's of it; a file
+            is one of samples, or of responses that are graded.
         baseline: label of what the others are compared with; by default the first.
         fields: names of the files' fields, where they differ from those known.
 
@@ -61,7 +61,9 @@ def compare(*sources: Any, baseline: str | None = None, fields: Mapping[str, str
         raise ConfigError(
             f"two are called {twice!r}; give them names, as in swerve.compare({{'early': ..., 'late': ...}})"
         )
-    compared = compare_responses((iter(responses) for _, responses in read), baseline=baseline, pooled=True)
+    # Of runs alone the greedy answers come first, as wherever else a run is spoken of.
+    pooled = any(_run_of(own)[0] is None for _, own in given)
+    compared = compare_responses((iter(responses) for _, responses in read), baseline=baseline, pooled=pooled)
     return compared.model_copy(update={"notes": tuple(notes)})
 
 
@@ -69,9 +71,9 @@ def _read(
     source: Any, label: str | None, fields: Mapping[str, str] | None, notes: list[str]
 ) -> tuple[str, Iterator[Response]]:
     """Return what a source is called, and its responses, each with this label; note what takes no part."""
-    run = run_of(source)
+    run, checkpoint = _run_of(source)
     if run is not None:
-        return _named(label or run.path.name, _evaluated(run, None))
+        return _named(label or checkpoint or run.path.name, _evaluated(run, checkpoint))
     if isinstance(source, SampleFile | StoredSamples):
         return _named(label or source.info.model.label, iter(source.samples))
     if isinstance(source, Sequence) and not isinstance(source, str):
@@ -79,11 +81,6 @@ def _read(
     if not is_place(source):
         raise ConfigError(f"a {type(source).__name__} is nothing that can be compared; {_FORM}")
     path = Path(source)
-    name, colon, selector = str(source).rpartition(":")
-    run = run_of(name) if colon and not path.exists() else None
-    if run is not None:
-        checkpoint = run.select_checkpoint(selector).label
-        return _named(label or checkpoint, _evaluated(run, checkpoint))
     if not path.exists():
         raise ArtifactError(f"{path} {not_there(str(path), _FORM)}")
     if is_samples_file(path):
@@ -94,9 +91,20 @@ def _read(
     responses = list(iter_responses(path, left_out=left_out, fields=fields, verdicts_suffice=True))
     unjudged = sum(response.verdict is None for response in responses)
     judged = f"responses without a verdict, no part of its accuracy: {unjudged} of {len(responses)}" * (unjudged > 0)
+    judged += "; swerve.grade judges them" * (unjudged == len(responses) > 0)
     notes += [f"{path}: {in_python(note)}" for note in (left_out.note, *left_out.notes, judged) if note]
     in_order = itertools.chain.from_iterable(by_problem(responses).values())  # a file's rows stand in any order
     return _named(label or path.name.partition(".")[0], in_order)
+
+
+def _run_of(source: Any) -> tuple[RunDirectory | None, str | None]:
+    """Return the run that something is, or names, and of `RUN:LABEL` the label of its checkpoint."""
+    run = run_of(source)
+    if run is not None or not is_place(source):
+        return run, None
+    name, colon, selector = str(source).rpartition(":")
+    run = run_of(name) if colon and not Path(source).exists() else None
+    return run, None if run is None else run.select_checkpoint(selector).label
 
 
 def _evaluated(run: RunDirectory, checkpoint: str | None) -> Iterator[Response]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,11 +18,11 @@ from swerve.formats.countdown_rows import FAMILY as COUNTDOWN
 from swerve.formats.countdown_rows import is_countdown, numbers_and_target, question
 from swerve.formats.dialects import TABLE, detect
 from swerve.formats.imported_problems import asked_by, has_made_id, ids_by_text, made_id, read_problems
-from swerve.formats.imported_responses import LeftOut, iter_responses
+from swerve.formats.imported_responses import LeftOut, iter_responses, with_fields
 from swerve.formats.problem_joins import plain_text
 from swerve.formats.records import FileRecord, iter_records
 from swerve.formats.settled_fields import ended_without_text
-from swerve.formats.typed_fields import PROBLEM_NAMES, RESPONSE_NAMES, Fields, Names
+from swerve.formats.typed_fields import PROBLEM_NAMES, RESPONSE_NAMES, Fields, Names, claimed
 from swerve.grading.policies import MathGrading
 from swerve.problems.record_values import texts_in
 from swerve.recipes.layers import parse_override
@@ -60,6 +61,8 @@ class GradingTask:
     given: Mapping[str, Any]
     """The policies of the command line: they come before those of a known problem."""
     names: Mapping[str, tuple[str, ...]]
+    fields: Mapping[str, str]
+    """Those of the names that the caller gave."""
     known: Mapping[str, Problem]
     """Problems by id, for records that do not say what the answer is; where a record has no such id, by its question.
     """
@@ -142,9 +145,11 @@ class GradingTask:
                 )
             if gold is None and any(key in entry.values for key in self.names["gold"]):
                 return None
+            place = entry.key("answer") if is_answer else None
+            judged = f" (if {place!r} is the gold one, name the text to judge: --field response=FIELD)" if place else ""
             raise ArtifactError(
                 f"{entry.place} has no gold answer (it has {', '.join(entry.values) or 'no fields'}); name its field "
-                "with --field gold=FIELD, or give the problems with --problems FILE"
+                f"with --field gold=FIELD{judged}, or give the problems with --problems FILE"
             )
         alternatives = entry.get("alternatives") or []
         if not isinstance(alternatives, list):
@@ -250,13 +255,15 @@ class AnswerFile:
             yield record, pair
 
     def _read(self, left_out: LeftOut) -> Iterator[tuple[FileRecord, tuple[Problem, str] | None]]:
-        for record in _answer_records(self.path, self.task.names, left_out):
+        records = with_fields(self.path, iter_records(self.path), self.task.fields)
+        for record in _answer_records(self.path, records, self.task.names, left_out):
             try:
-                pair = self.task.pair(record)
+                yield record, self.task.pair(record)
             except NoResponseError as error:
                 left_out.add(str(error))
-            else:
-                yield record, pair
+            except ArtifactError:
+                deque(records, maxlen=0)  # where no record has a field that the caller named, that is what is wrong
+                raise
 
     def _sample_problem(self, problem: Problem) -> Problem:
         if (problem.grader or problem.family) == self.task.grader:
@@ -266,19 +273,19 @@ class AnswerFile:
         return problem
 
 
-def _answer_records(path: Path, names: Names, left_out: LeftOut) -> Iterator[FileRecord]:
+def _answer_records(path: Path, records: Iterator[FileRecord], names: Names, left_out: LeftOut) -> Iterator[FileRecord]:
     """Yield the records of a file whose responses are texts of their own; of other layouts, one for each response.
 
     Args:
         path: see `read_responses`.
+        records: of the file.
         names: fields of a text that is a record's own.
         left_out: counts records without a response.
     """
-    records = iter_records(path)
     first = next(records)
     records = chain([first], records)
     layout, entry = detect(first.values), Fields(first.place, first.values, names)
-    is_list = layout.lists_responses(first.values) and entry.get("response") is None and entry.get("answer") is None
+    is_list = layout.lists_responses(first.values) and entry.get("response") is None
     is_known = bool(layout.marks) and layout is not TABLE  # and may have its texts under names of its own
     has_names = any(key in first.values for name in ("response", "answer") for key in names[name])
     is_elsewhere = "turns" in layout.names or is_list or (is_known and not has_names)
@@ -333,7 +340,8 @@ def grading_task(
         grader=grader,
         policies=outside_policies(grader, given),
         given=given,
-        names={name: (fields[name],) if name in fields else places for name, places in FIELDS.items()},
+        names=claimed(FIELDS, fields),
+        fields=fields,
         known=known,
     )
 

@@ -142,7 +142,7 @@ def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Proble
     other = "train: " if settings.split == "heldout" else "heldout: "
     for note in family.notes():
         if not note.startswith(other):  # of problems that are not sampled
-            progress.note(note)
+            tell(progress, note)
     if settings.system is None:
         return problems
     # The settings' system message comes before the others; an empty one stands for none.

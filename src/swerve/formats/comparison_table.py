@@ -171,11 +171,11 @@ def difference_text(name: str, difference: Difference) -> str:
 def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """Yield a row for each model, decoding, kind and measure, with fractions as numbers.
 
-    The kind `all` is all problems together, `average` the mean over the kinds.
+    The kind `all` is all problems together, `average` the mean over the kinds; problems of one kind may be called so.
     """
     for row in comparison.rows:
         own = {name: getattr(row, name) for name in ("model", "decoding", "temperature", "num_samples")}
-        for kind, scores in (*row.by_kind.items(), ("all", row)):
+        for kind, scores in {**row.by_kind, "all": row}.items():
             for name in MEASURES:
                 if (estimate := getattr(scores, name)) is not None:
                     num = scores.num_measured.get(name, scores.num_problems)

@@ -153,7 +153,7 @@ def responses_of(
     that failed, is an error, unless there is `left_out` to count it.
     """
     given = fields or {}
-    read = _with_fields(path, records, given)
+    read = with_fields(path, records, given)
     try:
         for response in _read_as(path, read, given, dialect, left_out):
             if response.text is None and not response.completion_ids and not verdicts_suffice:
@@ -165,7 +165,7 @@ def responses_of(
         raise
 
 
-def _with_fields(path: Path, records: Iterable[FileRecord], given: Mapping[str, str]) -> Iterator[FileRecord]:
+def with_fields(path: Path, records: Iterable[FileRecord], given: Mapping[str, str]) -> Iterator[FileRecord]:
     """Yield records; raise ArtifactError after the last if none has a field that the caller named."""
     lacking, present = dict(given), set[str]()
     outer = {key.partition(".")[0] for key in given.values() if "." in key}

@@ -69,7 +69,7 @@ def list_of_texts(record: FileRecord, name: str, clean: Callable[[str], str] = s
 
 
 def texts_in(place: str, name: str, value: Any) -> tuple[str, ...]:
-    """Return the texts and numbers of a value as texts, however many.
+    """Return the texts and numbers of a value as texts, however many; of a truth value both spellings.
 
     Args:
         place: Where the record is, for messages.
@@ -82,7 +82,13 @@ def texts_in(place: str, name: str, value: Any) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(entry, str | int | float) for entry in values):
         raise _wrong(place, name, value, "a text, a number or a list of them")
-    return tuple(map(number_text, values))
+    return tuple(text for entry in values for text in _spellings(entry))
+
+
+def _spellings(value: str | float) -> tuple[str, ...]:
+    """Return a value as text; a truth value also as Python writes it."""
+    text = number_text(value)
+    return (text, text.capitalize()) if isinstance(value, bool) else (text,)
 
 
 def number_text(value: str | float) -> str:

@@ -226,6 +226,8 @@ class TrlReward:
             )
         texts = list(map(_said, completions))
         self.num_without_text += sum(not text.strip() for text in texts)
+        if isinstance(columns[self._gold], str):
+            raise ConfigError(f"{self._gold}= is one text; give a list, with a gold answer for each completion")
         golds, questions = columns[self._gold], [""] * len(texts) if prompts is None else list(map(_last_text, prompts))
         if not len(texts) == len(golds) == len(questions):
             raise ConfigError(
