@@ -65,12 +65,12 @@ def test_a_row_names_its_own_grader() -> None:
 
 
 def test_a_missing_field_is_explained() -> None:
-    expected = (
-        "f.jsonl, line 7 has no field 'question'; it has qestion, answer; did you mean 'qestion'.; task.fields.question=FIELD reads"
-    )
+    expected = "f.jsonl, line 7 has no field 'question'; it has qestion, answer; did you mean 'qestion'."
     with pytest.raises(ArtifactError, match=expected):
         read({}, qestion="Q?", answer="1")
-    with pytest.raises(ArtifactError, match="has no field 'answer'; it has question, gold; task.fields says which"):
+    with pytest.raises(
+        ArtifactError, match="has no field 'answer'; it has question, gold; task.fields.answer=gold reads it"
+    ):
         read({}, question="Q?", gold="1")
     with pytest.raises(ArtifactError, match="no field 'lvel'; it has question, answer, level; did you mean 'level'"):
         read({"fields": {"kind": "lvel"}}, question="Q?", answer="1", level=1)
