@@ -38,7 +38,7 @@ RECIPE = {
     "stages": [
         {
             "kind": "rl",
-            "steps": 1,
+            "steps": 2,  # the optimizer's moments are there beside what the second one computes
             "prompts_per_step": 2,
             "samples_per_prompt": 8,
             "tokens_per_batch": 1024,

@@ -18,7 +18,7 @@ from swerve.plan import sampling
 from swerve.plan.sampling import claim_budget, counted_problems, problems_note, samples_budget
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train.disk import BYTES_PER_TOKEN
+from swerve.train.disk import BYTES_PER_FILE, BYTES_PER_TOKEN
 from tests.plan.test_training import HEAD, IDS, KV_HEADS, LAYERS, SHAPES, WEIGHTS
 
 
@@ -49,7 +49,7 @@ def test_samples_take_weights_cache_and_tokens(model: Path, tmp_path: Path) -> N
     assert found.memory.sampling == 64 * (512 + 64) * LAYERS * 2 * KV_HEADS * HEAD * 4 + 64 * IDS * (4 + 24)
     sampled = 50 * 4 * 64
     assert (found.tokens, found.work) == ({"samples": sampled}, {"sampling": sampled, "reading": 50 * 512})
-    assert found.disk == {"samples": sampled * BYTES_PER_TOKEN}
+    assert found.disk == {"samples": sampled * BYTES_PER_TOKEN + BYTES_PER_FILE}
     with pytest.raises(ConfigError, match=r"model 'a' needs about .*; lower runtime.max_rows \(--batch\)"):
         samples_budget(
             "sample",

@@ -43,8 +43,9 @@ _LONGEST_COMPLETION = 1 << 21
 _SAMPLED_LOGITS = 1 << 22
 """How many logits are sampled from at a time; see `swerve.rollout.decoding.sample_tokens`."""
 _BYTES_PER_SAMPLED_LOGIT = 24
-_LIBRARIES_ON_CPU = 80_000_000
-"""Bytes of what torch and oneDNN load and set up with the first step; measured with a model of 100,000 weights."""
+_LIBRARIES_ON_CPU = 340_000_000
+"""Bytes of what torch, transformers and oneDNN load and set up until the first step is done; measured with a model of
+100,000 weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

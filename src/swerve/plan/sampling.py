@@ -33,7 +33,7 @@ from swerve.progress import SilentProgress
 from swerve.prompts.encode import encode_prompts
 from swerve.prompts.templates import TemplateArguments
 from swerve.recipes.data_sizes import published_rows
-from swerve.train.disk import BYTES_PER_TOKEN, evaluation_tokens, free_disk
+from swerve.train.disk import BYTES_PER_FILE, BYTES_PER_TOKEN, evaluation_tokens, free_disk
 from swerve.types import Problem, Prompt
 
 LONGEST_PROMPT = 512
@@ -50,6 +50,7 @@ def work_budget(
     length: int,
     longest: int,
     tokens: Mapping[str, int],
+    files: int = 0,
     reading: int = 0,
     place: Path,
     memory_gb: float | None,
@@ -70,6 +71,7 @@ def work_budget(
         length: tokens of the longest sequence.
         longest: tokens of the longest completion.
         tokens: that are sampled at most, by purpose.
+        files: that they are kept in.
         reading: tokens of sequences that are read.
         place: where the files go.
         memory_gb: of another machine's device; None: this machine's.
@@ -108,7 +110,7 @@ def work_budget(
         available=device.memory,
         processes=processes,
         lower=lower,
-        disk={"samples": sampled * BYTES_PER_TOKEN} if kept is None else kept,
+        disk={"samples": sampled * BYTES_PER_TOKEN + files * BYTES_PER_FILE} if kept is None else kept,
         place=place,
         free=free_disk(place) if memory_gb is None else None,
         tokens={purpose: number for purpose, number in tokens.items() if number},
@@ -246,6 +248,7 @@ def samples_budget(
         length=read.longest + read.completion,
         longest=read.completion,
         tokens={"evaluation" if command == "eval" else "samples": sum(nums) * num * read.completion},
+        files=len(nums),
         reading=round(len(nums) * num * read.mean),
         place=place,
         memory_gb=memory_gb,
@@ -275,6 +278,7 @@ def run_evaluation_budget(
         length=read.longest + config.max_new_tokens,
         longest=config.max_new_tokens,
         tokens={"evaluation": len(left) * evaluation_tokens(config)},
+        files=len(left),
         place=run.path,
         memory_gb=memory_gb,
         processes=processes,
@@ -305,6 +309,7 @@ def claim_budget(
         length=read.longest + read.completion,
         longest=read.completion,
         tokens={part: cost.samples * read.completion for part, cost in costs.items()},
+        files=len(models),
         reading=round(sum(cost.sequences for cost in costs.values()) * (read.mean + read.completion)),
         place=place,
         memory_gb=memory_gb,

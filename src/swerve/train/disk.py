@@ -21,6 +21,8 @@ from swerve.train.watches import is_evaluated, is_that_of_files
 
 BYTES_PER_TOKEN = 15
 """Of a sampled token in a table: its id, log-probability and text, with little to compress; measured."""
+BYTES_PER_FILE = 11_500
+"""Of such a table without a token: its columns, their statistics and what the file says of itself; measured."""
 _LEAST_INT8, _INT8_BLOCK = 4096, 256
 """Of bitsandbytes: fewer weights of a tensor keep float32 moments; so many int8 moments share a float32 scale."""
 
