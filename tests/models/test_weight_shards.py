@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import weakref
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from swerve.artifacts import files
 from swerve.artifacts.checkpoint import CheckpointRef
 from swerve.errors import CheckpointError
 from swerve.models import weight_shards
+from swerve.models.fast_layers import use_fast_layers
 from swerve.models.model_folder import load_model, read_trainer_state, weights_fingerprint
 from swerve.models.saving import save_checkpoint
 
@@ -156,3 +159,20 @@ def test_each_byte_of_a_checkpoint_is_hashed_once_when_it_is_written_and_when_it
     load_model(path, device="cpu", dtype="float32")
     read_trainer_state(path)
     assert counted.num_bytes < 1.01 * size  # manifests are sealed, and a tokenizer is known by its files
+
+
+def test_what_a_former_model_held_is_given_back_before_large_files_are_read(tiny, tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint"
+    _save(path, tiny, {})
+    monkeypatch.setattr(weight_shards, "_LARGE", 0)
+    model = load_model(path, device="cpu", dtype="float32").model
+    use_fast_layers(model)
+    held = [weakref.ref(parameter) for parameter in model.parameters()]
+    gc.disable()
+    try:
+        del model
+        assert any(one() is not None for one in held)
+        load_model(path, device="cpu", dtype="float32")
+        assert all(one() is None for one in held)
+    finally:
+        gc.enable()

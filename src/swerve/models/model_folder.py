@@ -48,6 +48,7 @@ from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
 from swerve.models.trial import check_causal
 from swerve.models.weight_shards import (
+    make_room,
     map_shards,
     read_shards,
     shard_files,
@@ -183,14 +184,13 @@ def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World |
     weights = _listed_weights(folder)
     check_folder(folder)
     tokenizer = load_tokenizer(folder)
+    make_room(folder.glob("*.safetensors"))
     auto_model: Any = AutoModelForCausalLM
     stored = "auto" if dtype == "auto" else getattr(torch, dtype)
     load = {"dtype": stored, "use_safetensors": True, "output_loading_info": True}
-    if mapped_by is None:
-        tensors = read_shards(weights)
-    else:
+    if mapped_by is not None:
         verify_shards(weights, mapped_by)
-        tensors = map_shards(weights or shard_files(folder, WEIGHTS))
+    tensors = read_shards(weights) if mapped_by is None else map_shards(weights or shard_files(folder, WEIGHTS))
     with _loading(f"a model from {path}"):
         if (generation := token_settings(folder)) is not None:
             load["generation_config"] = generation

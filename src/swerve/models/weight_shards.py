@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import math
@@ -22,6 +23,8 @@ from swerve.world import ALONE, World
 
 SHARD_BYTES = 5 * 10**9
 """Largest file; a larger tensor has a file of its own."""
+_LARGE = 10**8
+"""Bytes of files before which it is worth a tenth of a second to look for memory that can be given back."""
 _HASHED = 1 << 24
 """Bytes handed to the digest at a time."""
 _TYPES = {
@@ -124,6 +127,12 @@ def shard_files(folder: Path, stem: str) -> list[Path]:
     """Return the files that `write_shards` made of tensors."""
     whole = folder / f"{stem}.safetensors"
     return [whole] if whole.is_file() else sorted(folder.glob(f"{stem}-*-of-*.safetensors"))
+
+
+def make_room(files: Iterable[Path]) -> None:
+    """Give back what former models held before large files are read: layers are in cycles with their faster methods."""
+    if sum(file.stat().st_size for file in files) > _LARGE:
+        gc.collect()
 
 
 def read_shards(files: Mapping[Path, str]) -> dict[str, Tensor]:
