@@ -7,7 +7,7 @@ from pathlib import Path
 
 from swerve.plan.study import study_budget
 from swerve.study.plan import plan_study
-from swerve.train.disk import BYTES_PER_TOKEN
+from swerve.train.disk import BYTES_PER_TOKEN, ONE_MORE
 from tests.plan.test_training import SHAPES, WEIGHTS
 
 STUDY = """
@@ -33,6 +33,16 @@ variants:
 """
 
 
+def test_one_checkpoint_is_written_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES))
+    (tmp_path / "two.yaml").write_text(STUDY.replace("FOLDER", str(tmp_path)))
+    changes = ("retention={save_optimizer: false}",)
+    plan = plan_study(str(tmp_path / "two.yaml"), changes, out=tmp_path / "out", runs=tmp_path)
+    found = study_budget(plan, plan.all_jobs, memory_gb=8)
+    assert found.disk["optimizer states"] == 4 * 8 * WEIGHTS
+    assert found.disk[ONE_MORE] == (4 + 8) * WEIGHTS
+
+
 def test_a_study_is_the_sum_over_its_runs_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SHAPES))
     (tmp_path / "two.yaml").write_text(STUDY.replace("FOLDER", str(tmp_path)))
@@ -51,6 +61,7 @@ def test_a_study_is_the_sum_over_its_runs_in_their_order(tmp_path: Path) -> None
     assert found.disk["weights of checkpoints"] == 4 * 4 * WEIGHTS
     assert found.disk["optimizer states"] == 4 * 8 * WEIGHTS
     assert found.disk["evaluations"] == 4 * evaluated * BYTES_PER_TOKEN
+    assert found.disk[ONE_MORE] == 0
     assert found.memory is not None
     assert found.memory.weights == 4 * WEIGHTS
     assert found.work["sampling"] == 4 * (sampled + evaluated)

@@ -14,7 +14,7 @@ from swerve.recipes.data_sizes import data_sizes
 from swerve.recipes.epochs import with_steps
 from swerve.study.job import StudyJob
 from swerve.study.plan import Plan
-from swerve.train.disk import BYTES_PER_TOKEN, evaluation_tokens, free_disk
+from swerve.train.disk import BYTES_PER_TOKEN, ONE_MORE, evaluation_tokens, free_disk
 
 
 def study_budget(
@@ -23,7 +23,7 @@ def study_budget(
     """Return what the runs of a study take that are not done.
 
     Memory is that of the run with the highest peak, in each of its processes; a run's hours are divided by its
-    processes, and the sum is of runs one after the other.
+    processes, and sums are of runs one after the other: of these one writes a checkpoint at a time.
 
     Args:
         plan: the study.
@@ -45,7 +45,8 @@ def study_budget(
         budget = budgets[key]
         evaluation = _later_evaluation(config) if "eval" in job.steps else 0
         for kind, size in budget.disk.items():
-            disk["weights of checkpoints" if kind.startswith("weights") else kind] += size
+            disk["weights of checkpoints" if kind.startswith("weights") else kind] += size * (kind != ONE_MORE)
+        disk[ONE_MORE] = max(disk[ONE_MORE], budget.disk.get(ONE_MORE, 0))
         disk["evaluations"] += evaluation * BYTES_PER_TOKEN
         tokens.update(budget.tokens)
         tokens["evaluation"] += evaluation

@@ -23,6 +23,7 @@ BYTES_PER_TOKEN = 15
 """Of a sampled token in a table: its id, log-probability and text, with little to compress; measured."""
 BYTES_PER_FILE = 11_500
 """Of such a table without a token: its columns, their statistics and what the file says of itself; measured."""
+ONE_MORE = "one more while it is written"
 _LEAST_INT8, _INT8_BLOCK = 4096, 256
 """Of bitsandbytes: fewer weights of a tensor keep float32 moments; so many int8 moments share a float32 scale."""
 
@@ -68,7 +69,7 @@ def run_disk(config: Config, model: PreTrainedModel) -> dict[str, int]:
     return {
         f"weights of {counted(len(kept), 'checkpoint')}": weights,
         "optimizer states": states,
-        "one more while it is written": one + state if is_replaced else 0,
+        ONE_MORE: one + state if is_replaced else 0,
         "rollouts": sampled * BYTES_PER_TOKEN,
         "evaluations": evaluated * evaluation_tokens(config) * BYTES_PER_TOKEN if evaluated else 0,
     }
