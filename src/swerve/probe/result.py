@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from swerve.artifacts.frames import Framed
-from swerve.artifacts.output_names import check_output
 from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
 from swerve.artifacts.responses import IMPORTED, Response, read_response_table
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, import_pandas, read_table
@@ -112,6 +111,8 @@ class ProbeResult(Framed):
         Raises:
             ConfigError: `out` is there already, or the models are gone or have changed.
         """
+        from swerve.artifacts.output_names import check_output
+
         place = Path(out)
         check_output(place, folder=True, option="")
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
