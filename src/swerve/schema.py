@@ -135,8 +135,11 @@ def _every_key(hint: Hint, data: Any, path: KeyPath = ()) -> Iterator[tuple[str,
 
 def places_of(name: str, model: type[BaseModel], data: Any) -> list[str]:
     """Return where in a configuration a key of a name stands, or one that is also called so, the highest first."""
-    paths = [path for key, path in _every_key(model, data) if key == name]
-    return [dotted(path, data) for path in sorted(dict.fromkeys(paths), key=len)]
+    return [dotted(path, data) for path in _paths_of(name, model, data)]
+
+
+def _paths_of(name: str, model: type[BaseModel], data: Any) -> list[KeyPath]:
+    return sorted(dict.fromkeys(path for key, path in _every_key(model, data) if key == name), key=len)
 
 
 def nearly_called(name: str, model: type[BaseModel], data: Any) -> str | None:
@@ -288,18 +291,64 @@ def _key_meant(model: type[BaseModel], path: KeyPath, data: Any) -> str:
         return f": it belongs to {key}={' or '.join(kinds)}, here it is {_show(_child(value, 'kind'))}; set {key}, too"
     if name in known:
         return f"; did you mean '{known[name]}'?"
+    # Without what it stands in: a key of an item of a list that is called so.
+    rest = _keys_below(_at(model, path, data)[1])
+    items = [place for place in _items(model, data) if rest and dotted(place, data).rpartition(".")[2] == name]
+    if items:
+        meant = [_key_below(model, place, rest, data) or dotted(place, data) for place in items[:_MOST_PLACES]]
+        return f"; did you mean {' or '.join(map(repr, meant))}?"
     # What it is called elsewhere; a key that stands elsewhere; a slip of one that is here, or of one elsewhere.
     also = {called: place[-1] for called, place in _every_key(model, data) if place[:-1] == path[:-1]}
     if name in also:
         return f"; did you mean '{also[name]}'?"
     own = [key for key, place in known.items() if key == place]
-    places, hint = places_of(name, model, data), nearest(name, own)
+    places = _paths_of(name, model, data)
+    slips = {key: _key_below(model, (*path[:-1], key), rest, data) for key in own}
+    close = next(iter(difflib.get_close_matches(name, [key for key, whole in slips.items() if whole], n=1)), "")
+    hint = f"; did you mean '{slips[close] if rest else close}'?" if close else ""
     if not places and not hint and (other := nearly_called(name, model, data)):
-        places = places_of(other, model, data)
+        places = _paths_of(other, model, data)
+    where = " at the top level" if len(path) > 1 and places and len(places[0]) == 1 else ""
+    if not places and not hint and rest:  # what it is said to stand in is not there
+        places = _paths_of(rest[-1], model, data)
+        places, rest = [place for place in places if place[:-1] == path[:-1]] or places, ()
     if places:
-        where = " at the top level" if len(path) > 1 and places[0] in model.model_fields else ""
-        hint = f"; did you mean {' or '.join(map(repr, places[:_MOST_PLACES]))}{where}?"
-    return hint or f"; allowed: {', '.join(own)}"
+        meant = [_key_below(model, place, rest, data) or dotted(place, data) for place in places[:_MOST_PLACES]]
+        hint = f"; did you mean {' or '.join(map(repr, meant))}{where}?"
+    return hint or nearest(name, own) or f"; allowed: {', '.join(own)}"
+
+
+def _keys_below(value: Any) -> tuple[str, ...]:
+    """Return the keys down to the one value in a mapping, such as that of `a.b.c=1` has."""
+    keys = list[str]()
+    while isinstance(value, Mapping) and len(value) == 1:
+        key, value = next(iter(value.items()))
+        keys.append(str(key))
+    return tuple(keys)
+
+
+def _items(model: type[BaseModel], data: Any) -> list[KeyPath]:
+    """Return where the items of lists stand that have keys of their own, the highest first."""
+    paths = {
+        path[: place + 1] for _, path in _every_key(model, data) for place, key in enumerate(path) if key != str(key)
+    }
+    return sorted(paths, key=lambda path: (len(path), dotted(path, data)))
+
+
+def _key_below(model: type[BaseModel], path: KeyPath, keys: Sequence[str], data: Any) -> str | None:
+    """Return, dotted, the key that a name, or one after another, has below a path, or is a slip of; None: of none."""
+    whole = dotted(path, data)
+    for key in keys:
+        items = [item for item in _items(model, data) if item[:-1] == path]
+        if item := next((item for item in items if dotted(item, data).rpartition(".")[2] == key), None):
+            path, whole = item, dotted(item, data)
+            continue
+        known = allowed_keys(model, path, data)
+        close = key if key in known else next(iter(difflib.get_close_matches(key, known, n=1, cutoff=_NEARLY)), None)
+        if close is None:
+            return None
+        path, whole = (*path, *known[close].split(".")), f"{whole}.{known[close]}"
+    return whole
 
 
 def _as_list(model: type[BaseModel], path: KeyPath, value: Any, data: Any) -> str:

@@ -47,6 +47,14 @@ from tests.cli.conftest import Swerve
         ("train demo_addition tracker=wandb", "'runtime.trackers'"),
         ("train demo_addition steps=4", "'stages.sft.steps' or 'stages.dpo.steps' or 'stages.rl.steps'"),
         ("train demo_addition stages.rl.step=4", "'steps'"),
+        # Keys without what they stand in, or with something else.
+        ("demo task=addition rl.steps=10", "'stages.rl.steps'?"),
+        ("train demo_addition rl.lr=1", "'stages.rl.optimizer.lr'?"),
+        ("train demo_addition rl.step=1", "'stages.rl.steps'?"),
+        ("train demo_addition stage.rl.steps=1", "'stages.rl.steps'?"),
+        ("train demo_addition optimizer.lr=1", "'stages.sft.optimizer.lr' or 'stages.dpo.optimizer.lr' or "),
+        ("train demo_addition grpo.steps=1", "'stages.sft.steps' or 'stages.dpo.steps' or 'stages.rl.steps'?"),
+        ("train demo_addition stages.rl.grpo.steps=1", "'stages.rl.steps'?"),
     ],
 )
 def test_what_was_meant(swerve: Swerve, command: str, meant: str) -> None:
