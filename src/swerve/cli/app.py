@@ -123,17 +123,6 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "data export": export,
     "data behaviours": behaviours,
 }
-_ELSEWHERE = {
-    "compare": "claim BEFORE AFTER",
-    "show": "report RUN",
-    "plot": "report RUN --figures",
-    "log": "runs",
-    "list": "runs",
-    "ls": "runs",
-    "import": "data import",
-    "schema": "config schema",
-}
-"""Words that are no command, and which command does it."""
 _SAME = {"evaluate": ["eval"], "tasks": ["data", "list"]}
 """Functions of Python, and the commands that they are."""
 _GROUPS = {"recipes": recipes_app} | {
@@ -393,8 +382,15 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
         from swerve.cli.hints import with_plan_meant
 
         message = with_plan_meant(arguments, message)
-    if command is None and named in _ELSEWHERE:
-        message = f"{message.partition('. Did you mean')[0]}; did you mean swerve {_ELSEWHERE[named]}?"
+    if command is None and named not in ("", "plan", "help"):
+        from swerve.cli.hints import command_meant
+
+        if meant := command_meant(arguments):
+            message = message.partition(". Did you mean")[0] + meant
+    if command is not None and option is None:
+        from swerve.cli.hints import out_meant
+
+        message += out_meant(command, arguments)
     if named == "help":
         words = [word for word in arguments[arguments.index("help") + 1 :] if not word.startswith("-")]
         message = f"{message}; it is an option: {shlex.join(['swerve', *words, '--help'])}"
