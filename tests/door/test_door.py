@@ -462,15 +462,22 @@ def test_what_was_typed_otherwise_is_named_with_what_to_write(samples: Any, mode
     lines: tuple[tuple[Callable[[], Any], str], ...] = (
         (
             lambda: swerve.sample(model=base, problems=PROBLEMS),
-            r"no keyword 'model'; did you mean 'models'.*write",
+            r"no keyword 'model'; it is 'models' here: write",
         ),
         (lambda: swerve.sample(base, PROBLEMS, n=4, num_samples=4), "'num_samples' is given twice: 'n' is another"),
         (lambda: swerve.evaluate(base, tuned, base, PROBLEMS), "several models are one mapping"),
         (lambda: swerve.sample(base, prompts=PROBLEMS), "no keyword 'prompts'; it is 'problems' here"),
+        (
+            lambda: swerve.claim(*([{**row, "response": "5"} for row in PROBLEMS],) * 2),
+            r"no response in answers has a verdict; grade it first: swerve.grade\(answers, task=TASK\).to_pandas\(\)$",
+        ),
+        (lambda: swerve.grade(PROBLEMS, field={"gold": "key"}), r"'field'; it is 'fields' here: write swerve.grade\("),
+        (lambda: swerve.replay("mine", set={"kl.coef": 1}), r"'settings' here: write swerve.replay\(run, ...\)"),
+        (lambda: swerve.sample(base, PROBLEMS, template_arg={"a": 1}), "'template_arg'; it is 'template_args' here"),
         (lambda: swerve.probe(base, tuned, PROBLEMS), r"no response .*; swerve.sample\(models, problems\) has models"),
         (
             lambda: swerve.probe(base, checkpoint=tuned, responses=["a"]),
-            "no keyword 'checkpoint'; did you mean",
+            "no keyword 'checkpoint'; it is 'checkpoints' here: write",
         ),
         (
             lambda: swerve.probe(base, tuned, ["1 + 2 = 3"], select="all"),
