@@ -257,6 +257,19 @@ def system_fault(error: BaseException) -> str | None:
     return system_said(number) or (os.strerror(number) if number in _NOT_OF_THE_FILE else None)
 
 
+def refused(error: OSError) -> SwerveError | None:
+    """Return the refusal of the system to read or write a file as an error of swerve; None where it names no file.
+
+    >>> print(refused(FileNotFoundError(2, "No such file or directory", "/proc/x")))
+    /proc/x: No such file or directory
+    """
+    if DiskFullError.matches(error):
+        return DiskFullError(error.filename or "a file", error)
+    if error.filename is None:
+        return None
+    return ArtifactError(f"{error.filename}: {system_fault(error) or error.strerror}")
+
+
 def unreadable(path: Path | str, error: Exception) -> str:
     """Return that a file is damaged, unless the system, or a limit of the shell or job, keeps it from being read."""
     fault = system_fault(error)

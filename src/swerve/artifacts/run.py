@@ -219,6 +219,10 @@ class RunDirectory:
     def _read_record(self) -> dict[str, Any]:
         path = self.path / "run.json"
         if not path.is_file():
+            card = self.path / "claim.json"
+            if card.is_file():
+                page = self.path / "index.html"
+                raise ArtifactError(f"{self.path} is a claim card and no run; its page is {page}, its numbers {card}")
             raise ArtifactError(f"{self.path} is not a run directory (it has no run.json)")
         record = read_sealed(path)
         if record.get("schema_version") != RUN_SCHEMA_VERSION:

@@ -46,7 +46,6 @@ from swerve.cli.view import view
 from swerve.errors import (
     ArtifactError,
     ConfigError,
-    DiskFullError,
     InterruptedRunError,
     ProblemsError,
     QuietExit,
@@ -55,6 +54,7 @@ from swerve.errors import (
     UnknownKeyError,
     printable,
     redacted,
+    refused,
     system_fault,
 )
 from swerve.progress import message_line, one_line
@@ -336,10 +336,8 @@ def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]
         return f"swerve: error: {one_line(_hinted(error, arguments))}", error.exit_status
     if isinstance(error, _UsageError):
         return f"swerve: error: {_usage(error, arguments)}", 2
-    if isinstance(error, OSError) and DiskFullError.matches(error):
-        return f"swerve: error: {one_line(str(DiskFullError(error.filename or 'a file', error)))}", 1
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"swerve: error: {one_line(f'{error.filename}: {system_fault(error) or error.strerror}')}", 1
+    if isinstance(error, OSError) and (known := refused(error)) is not None:
+        return f"swerve: error: {one_line(str(known))}", 1
     is_of_torch = type(error).__name__ == "OutOfMemoryError"  # which is not imported
     if fault := "out of memory" if is_of_torch else system_fault(error):
         hint = "; swerve config check RECIPE predicts it" if fault == "out of memory" else ""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from swerve.door.keywords import COMMANDS, NAMES, TERMINAL_ONLY
 from swerve.door.kinds import check_kinds
-from swerve.errors import ConfigError, ProblemsError, SwerveError, nearest, shown
+from swerve.errors import ConfigError, ProblemsError, SwerveError, nearest, refused, shown
 
 if TYPE_CHECKING:
     from swerve.config.sampling import SampleSettings
@@ -88,6 +88,11 @@ def spoken(function: Callable[P, T]) -> Callable[P, T]:
         except SwerveError as error:
             error.args = (in_python(_with_call(str(error), function.__name__, kwargs)),)
             raise
+        except OSError as error:
+            known = refused(error)
+            if known is None:
+                raise
+            raise known from error
 
     return call
 
@@ -206,13 +211,19 @@ def temporary_folder() -> TemporaryDirectory[str]:
 
 
 def write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write rows as JSON Lines, to a file that is called after them, so that the same rows are the same file again."""
+    """Write rows as JSON Lines, to a file that is called after them, so that the same rows are the same file again.
+
+    Raises:
+        ArtifactError: the folder cannot be made, or the file not be written.
+    """
     from pydantic_core import to_json
+
+    from swerve.artifacts.files import atomic_path
 
     content = b"".join(to_json(row, fallback=_plain, inf_nan_mode="null") + b"\n" for row in rows)
     path = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.jsonl"
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
     return path
 
 

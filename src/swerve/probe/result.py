@@ -113,7 +113,7 @@ class ProbeResult(Framed):
             ConfigError: `out` is there already, or the models are gone or have changed.
         """
         place = Path(out)
-        check_output(place, folder=True, option="")
+        check_output(place, folder=True, of_run=True, option="")
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             if self.path is not None and place.resolve() == self.path.resolve():
                 return place
