@@ -154,13 +154,6 @@ def test_what_is_asked_for_in_other_words_is_answered_with_what_to_write(
     assert said in err
 
 
-def test_answers_without_verdicts_are_graded_first(swerve: Swerve, tmp_path: Path) -> None:
-    for name in ("u", "v"):
-        (tmp_path / f"{name}.jsonl").write_text('{"question": "1 + 1 =", "answer": "2", "response": "2"}\n')
-    err = swerve("claim", "u.jsonl", "v.jsonl")[2]
-    assert err.endswith("has a verdict; grade it first: swerve grade u.jsonl --task TASK --out u-graded.jsonl\n")
-
-
 def test_the_value_of_an_option_is_no_key(swerve: Swerve, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{}\n")
     err = swerve("grade", "a.jsonl", "--task", "math", "--field", "tasks=x")[2]
