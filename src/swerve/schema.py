@@ -289,66 +289,48 @@ def _key_meant(model: type[BaseModel], path: KeyPath, data: Any) -> str:
     if kinds and isinstance(path[-2], str):  # of a list of stages another one is meant
         key = dotted((*path[:-1], "kind"), data)
         return f": it belongs to {key}={' or '.join(kinds)}, here it is {_show(_child(value, 'kind'))}; set {key}, too"
-    if name in known:
-        return f"; did you mean '{known[name]}'?"
-    # Without what it stands in: a key of an item of a list that is called so.
-    rest = _keys_below(_at(model, path, data)[1])
-    items = [place for place in _items(model, data) if rest and dotted(place, data).rpartition(".")[2] == name]
-    if items:
-        meant = [_key_below(model, place, rest, data) or dotted(place, data) for place in items[:_MOST_PLACES]]
-        return f"; did you mean {' or '.join(map(repr, meant))}?"
-    # What it is called elsewhere; a key that stands elsewhere; a slip of one that is here, or of one elsewhere.
-    also = {called: place[-1] for called, place in _every_key(model, data) if place[:-1] == path[:-1]}
-    if name in also:
-        return f"; did you mean '{also[name]}'?"
+    # One that is here; a slip of a path, which may begin with an item of a list; what a key is also called.
+    rest, every = _keys_below(_at(model, path, data)[1]), list(_every_key(model, data))
+    lists = {place[:end] for _, place in every for end, key in enumerate(place) if isinstance(key, int)}
+    starts = [path[:-1], *sorted(lists, key=len)] if rest else []
+    whole = next(filter(None, (_key_below(model, start, (name, *rest), data) for start in starts)), None)
+    also = {called: place[-1] for called, place in every if place[:-1] == path[:-1]}
+    if meant := known.get(name) or whole or also.get(name):
+        return f"; did you mean '{meant}'?"
+    # A key that stands elsewhere; a slip of one that is here, or of one elsewhere.
     own = [key for key, place in known.items() if key == place]
     places = _paths_of(name, model, data)
-    slips = {key: _key_below(model, (*path[:-1], key), rest, data) for key in own}
-    close = next(iter(difflib.get_close_matches(name, [key for key, whole in slips.items() if whole], n=1)), "")
-    hint = f"; did you mean '{slips[close] if rest else close}'?" if close else ""
-    if not places and not hint and (other := nearly_called(name, model, data)):
-        places = _paths_of(other, model, data)
-    where = " at the top level" if len(path) > 1 and places and len(places[0]) == 1 else ""
-    if not places and not hint and rest:  # what it is said to stand in is not there
+    if not places and rest and rest[-1] != "kind":  # what the last key is said to stand in is not there
         places = _paths_of(rest[-1], model, data)
         places, rest = [place for place in places if place[:-1] == path[:-1]] or places, ()
+    if not places and not (hint := nearest(name, own)) and (other := nearly_called(name, model, data)):
+        places = _paths_of(other, model, data)
     if places:
-        meant = [_key_below(model, place, rest, data) or dotted(place, data) for place in places[:_MOST_PLACES]]
-        hint = f"; did you mean {' or '.join(map(repr, meant))}{where}?"
-    return hint or nearest(name, own) or f"; allowed: {', '.join(own)}"
+        where = " at the top level" if len(path) > 1 and len(places[0]) == 1 else ""
+        keys = [_key_below(model, place, rest, data) or dotted(place, data) for place in places[:_MOST_PLACES]]
+        return f"; did you mean {' or '.join(map(repr, keys))}{where}?"
+    return hint or f"; allowed: {', '.join(own)}"
 
 
 def _keys_below(value: Any) -> tuple[str, ...]:
     """Return the keys down to the one value in a mapping, such as that of `a.b.c=1` has."""
-    keys = list[str]()
-    while isinstance(value, Mapping) and len(value) == 1:
-        key, value = next(iter(value.items()))
-        keys.append(str(key))
-    return tuple(keys)
-
-
-def _items(model: type[BaseModel], data: Any) -> list[KeyPath]:
-    """Return where the items of lists stand that have keys of their own, the highest first."""
-    paths = {
-        path[: place + 1] for _, path in _every_key(model, data) for place, key in enumerate(path) if key != str(key)
-    }
-    return sorted(paths, key=lambda path: (len(path), dotted(path, data)))
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return ()
+    ((key, below),) = value.items()
+    return (str(key), *_keys_below(below))
 
 
 def _key_below(model: type[BaseModel], path: KeyPath, keys: Sequence[str], data: Any) -> str | None:
     """Return, dotted, the key that a name, or one after another, has below a path, or is a slip of; None: of none."""
-    whole = dotted(path, data)
     for key in keys:
-        items = [item for item in _items(model, data) if item[:-1] == path]
-        if item := next((item for item in items if dotted(item, data).rpartition(".")[2] == key), None):
-            path, whole = item, dotted(item, data)
-            continue
-        known = allowed_keys(model, path, data)
-        close = key if key in known else next(iter(difflib.get_close_matches(key, known, n=1, cutoff=_NEARLY)), None)
-        if close is None:
+        known = {name: (*path, *place.split(".")) for name, place in allowed_keys(model, path, data).items()}
+        items = value if isinstance(value := _at(model, path, data)[1], list) else []
+        known |= {dotted((*path, at), data).rpartition(".")[2]: (*path, at) for at in range(len(items))}
+        close = difflib.get_close_matches(key, known, n=1, cutoff=_NEARLY)
+        if not close:
             return None
-        path, whole = (*path, *known[close].split(".")), f"{whole}.{known[close]}"
-    return whole
+        path = known[close[0]]
+    return dotted(path, data)
 
 
 def _as_list(model: type[BaseModel], path: KeyPath, value: Any, data: Any) -> str:
