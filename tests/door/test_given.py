@@ -161,7 +161,8 @@ def test_models_that_are_none(tmp_path: Path) -> None:
             "x: swerve.grade(answers).to_pandas()",
         ),
         ("/tmp/swerve-given-1/answers-rl-2.5-07ab.jsonl: no", "answers: no"),
-        ("in a terminal: swerve train runs/a --resume", "in a terminal: swerve train runs/a resume="),
+        ("in a terminal: swerve train runs/a --resume", "in a terminal: swerve train runs/a --resume"),
+        ("continue with: swerve train runs/a --resume; or", "continue with: swerve.train('runs/a', resume=True); or"),
     ],
 )
 def test_messages_of_the_terminal_in_the_words_of_python(line: str, said: str) -> None:

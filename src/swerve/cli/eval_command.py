@@ -43,7 +43,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="[RUN] [KEY=VALUE]...",
-            help="A run, with changes under eval. or runtime.; or folders of models, as with --model, and keys of the "
+            help="A run, with changes under eval. or runtime.; or models, as with --model, and keys of the "
             "task, such as 'people=[2, 3]'.",
         ),
     ] = None,

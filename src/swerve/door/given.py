@@ -30,11 +30,11 @@ _PREFIX = "swerve-given-"
 _GIVEN = re.compile(rf"[^\s'\"()]*{_PREFIX}[^/\s]*/([a-z]+)(?:[.-]\w+)*")
 """Of what Python handed over, the file that it was put into."""
 _COMMANDS = re.compile(r"\bswerve (data list|sample|claim|grade|probe|report|recipes)\b(?! recipe)")
-_CALL = re.compile(r"(?<!terminal: )\bswerve (grade|replay|train) ((?:\S+ )*?\S+)(?=;|$)")
+_CALL = re.compile(r"(?<=: )swerve (grade|replay|train) ((?:\S+ )*?\S+)(?=;|$)")
 """A whole command line, which ends a message or a part of it."""
 _FIELD = re.compile(r"--field (\w+)=(\w+)")
-_OF_OTHERS = re.compile(r"\b(?:hf|pip|vllm) [a-z]+ [^);]*")
-"""Commands of other programs, whose options stay as they are."""
+_OF_OTHERS = re.compile(r"\b(?:hf|pip|vllm) [a-z]+ [^);]*|(?<=in a terminal: )swerve [^);]*")
+"""Commands of other programs, and those that are said to be of the terminal: their options stay as they are."""
 _OF_SECTION = re.compile(r"^overrides: '(?:\w+\.)?(\w+)' must")
 """A keyword that is a key of a section."""
 _DEVICE = re.compile(r"\bruntime\.device=(\w+(?::\d+)?)")
@@ -135,13 +135,13 @@ def in_python(line: str) -> str:
     >>> in_python("overrides: 'runtime.device' must be one of 'auto', 'cpu'")
     "device must be one of 'auto', 'cpu'"
     """
-    line = _CALL.sub(lambda command: _call(command[1], command[2]), line)
-    line = _GIVEN.sub(r"\1", line)
-    line = _COMMANDS.sub(lambda command: _command(command[1]), line)
     foreign = _OF_OTHERS.search(line)
     if foreign is not None:
         parts = line[: foreign.start()], line[foreign.end() :]
         return foreign[0].join(map(in_python, parts))
+    line = _CALL.sub(lambda command: _call(command[1], command[2]), line)
+    line = _GIVEN.sub(r"\1", line)
+    line = _COMMANDS.sub(lambda command: _command(command[1]), line)
     line = line.replace("swerve.sample MODEL --data FILE", "swerve.sample(model, problems)")
     line = re.sub(r"^task\.(train|heldout): ", "problems: ", line)
     line = re.sub(r"^problems: data source ('[^']*') (?=does not exist)", r"problems=\1 ", line)
