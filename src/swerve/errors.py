@@ -12,7 +12,8 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from resource import RLIMIT_AS
@@ -268,6 +269,18 @@ def refused(error: OSError) -> SwerveError | None:
     if error.filename is None:
         return None
     return ArtifactError(f"{error.filename}: {system_fault(error) or error.strerror}")
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Raise what `refused` returns of the system's refusals."""
+    try:
+        yield
+    except OSError as error:
+        known = refused(error)
+        if known is None:
+            raise
+        raise known from error
 
 
 def unreadable(path: Path | str, error: Exception) -> str:

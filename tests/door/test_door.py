@@ -635,6 +635,9 @@ def test_places_that_cannot_be_written_to_are_one_line(small_run: Any) -> None:
             call(run.path)
     assert not (run.path / "claim.json").exists()
 
+    with pytest.raises(ArtifactError, match="^/proc/x: No such file or directory$"):
+        swerve.sample(models, PROBLEMS, **LITTLE).save("/proc/x")
+
     @spoken
     def function() -> None:
         raise FileNotFoundError(2, "No such file or directory", "/proc/x")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from swerve.door.keywords import COMMANDS, NAMES, TERMINAL_ONLY
 from swerve.door.kinds import check_kinds
-from swerve.errors import ConfigError, ProblemsError, SwerveError, nearest, refused, shown
+from swerve.errors import ConfigError, ProblemsError, SwerveError, nearest, refusals_told, shown
 
 if TYPE_CHECKING:
     from swerve.config.sampling import SampleSettings
@@ -80,7 +80,8 @@ def spoken(function: Callable[P, T]) -> Callable[P, T]:
             raise ConfigError(_misfit(function.__name__, signature, error, kwargs)) from None
         check_kinds(function.__name__, bound.arguments)
         try:
-            return function(*args, **kwargs)
+            with refusals_told():
+                return function(*args, **kwargs)
         except ProblemsError as error:
             error.lines = tuple(map(in_python, error.lines))
             error.args = ("\n".join(error.lines),)
@@ -88,11 +89,6 @@ def spoken(function: Callable[P, T]) -> Callable[P, T]:
         except SwerveError as error:
             error.args = (in_python(_with_call(str(error), function.__name__, kwargs)),)
             raise
-        except OSError as error:
-            known = refused(error)
-            if known is None:
-                raise
-            raise known from error
 
     return call
 
