@@ -12,7 +12,8 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from resource import RLIMIT_AS
@@ -255,6 +256,31 @@ def system_fault(error: BaseException) -> str | None:
         number = errno.ENOMEM
     number = number or next((number for number, words in _NUMBERS.items() if words.search(text)), None)
     return system_said(number) or (os.strerror(number) if number in _NOT_OF_THE_FILE else None)
+
+
+def refused(error: OSError) -> SwerveError | None:
+    """Return the refusal of the system to read or write a file as an error of swerve; None where it names no file.
+
+    >>> print(refused(FileNotFoundError(2, "No such file or directory", "/proc/x")))
+    /proc/x: No such file or directory
+    """
+    if DiskFullError.matches(error):
+        return DiskFullError(error.filename or "a file", error)
+    if error.filename is None:
+        return None
+    return ArtifactError(f"{error.filename}: {system_fault(error) or error.strerror}")
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Raise what `refused` returns of the system's refusals."""
+    try:
+        yield
+    except OSError as error:
+        known = refused(error)
+        if known is None:
+            raise
+        raise known from error
 
 
 def unreadable(path: Path | str, error: Exception) -> str:

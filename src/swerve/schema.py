@@ -135,8 +135,11 @@ def _every_key(hint: Hint, data: Any, path: KeyPath = ()) -> Iterator[tuple[str,
 
 def places_of(name: str, model: type[BaseModel], data: Any) -> list[str]:
     """Return where in a configuration a key of a name stands, or one that is also called so, the highest first."""
-    paths = [path for key, path in _every_key(model, data) if key == name]
-    return [dotted(path, data) for path in sorted(dict.fromkeys(paths), key=len)]
+    return [dotted(path, data) for path in _paths_of(name, model, data)]
+
+
+def _paths_of(name: str, model: type[BaseModel], data: Any) -> list[KeyPath]:
+    return sorted(dict.fromkeys(path for key, path in _every_key(model, data) if key == name), key=len)
 
 
 def nearly_called(name: str, model: type[BaseModel], data: Any) -> str | None:
@@ -286,20 +289,48 @@ def _key_meant(model: type[BaseModel], path: KeyPath, data: Any) -> str:
     if kinds and isinstance(path[-2], str):  # of a list of stages another one is meant
         key = dotted((*path[:-1], "kind"), data)
         return f": it belongs to {key}={' or '.join(kinds)}, here it is {_show(_child(value, 'kind'))}; set {key}, too"
-    if name in known:
-        return f"; did you mean '{known[name]}'?"
-    # What it is called elsewhere; a key that stands elsewhere; a slip of one that is here, or of one elsewhere.
-    also = {called: place[-1] for called, place in _every_key(model, data) if place[:-1] == path[:-1]}
-    if name in also:
-        return f"; did you mean '{also[name]}'?"
+    # One that is here; a slip of a path, which may begin with an item of a list; what a key is also called.
+    rest, every = _keys_below(_at(model, path, data)[1]), list(_every_key(model, data))
+    lists = {place[:end] for _, place in every for end, key in enumerate(place) if isinstance(key, int)}
+    starts = [path[:-1], *sorted(lists, key=len)] if rest else []
+    whole = next(filter(None, (_key_below(model, start, (name, *rest), data) for start in starts)), None)
+    also = {called: place[-1] for called, place in every if place[:-1] == path[:-1]}
+    if meant := known.get(name) or whole or also.get(name):
+        return f"; did you mean '{meant}'?"
+    # A key that stands elsewhere; a slip of one that is here, or of one elsewhere.
     own = [key for key, place in known.items() if key == place]
-    places, hint = places_of(name, model, data), nearest(name, own)
-    if not places and not hint and (other := nearly_called(name, model, data)):
-        places = places_of(other, model, data)
+    places = _paths_of(name, model, data)
+    if not places and rest and rest[-1] != "kind":  # what the last key is said to stand in is not there
+        places = _paths_of(rest[-1], model, data)
+        places, rest = [place for place in places if place[:-1] == path[:-1]] or places, ()
+    if not places and not (hint := nearest(name, own)) and (other := nearly_called(name, model, data)):
+        places = _paths_of(other, model, data)
     if places:
-        where = " at the top level" if len(path) > 1 and places[0] in model.model_fields else ""
-        hint = f"; did you mean {' or '.join(map(repr, places[:_MOST_PLACES]))}{where}?"
+        where = " at the top level" if len(path) > 1 and len(places[0]) == 1 else ""
+        keys = [_key_below(model, place, rest, data) or dotted(place, data) for place in places[:_MOST_PLACES]]
+        return f"; did you mean {' or '.join(map(repr, keys))}{where}?"
     return hint or f"; allowed: {', '.join(own)}"
+
+
+def _keys_below(value: Any) -> tuple[str, ...]:
+    """Return the keys down to the one value in a mapping, such as that of `a.b.c=1` has."""
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return ()
+    ((key, below),) = value.items()
+    return (str(key), *_keys_below(below))
+
+
+def _key_below(model: type[BaseModel], path: KeyPath, keys: Sequence[str], data: Any) -> str | None:
+    """Return, dotted, the key that a name, or one after another, has below a path, or is a slip of; None: of none."""
+    for key in keys:
+        known = {name: (*path, *place.split(".")) for name, place in allowed_keys(model, path, data).items()}
+        items = value if isinstance(value := _at(model, path, data)[1], list) else []
+        known |= {dotted((*path, at), data).rpartition(".")[2]: (*path, at) for at in range(len(items))}
+        close = difflib.get_close_matches(key, known, n=1, cutoff=_NEARLY)
+        if not close:
+            return None
+        path = known[close[0]]
+    return dotted(path, data)
 
 
 def _as_list(model: type[BaseModel], path: KeyPath, value: Any, data: Any) -> str:

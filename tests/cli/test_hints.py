@@ -47,6 +47,14 @@ from tests.cli.conftest import Swerve
         ("train demo_addition tracker=wandb", "'runtime.trackers'"),
         ("train demo_addition steps=4", "'stages.sft.steps' or 'stages.dpo.steps' or 'stages.rl.steps'"),
         ("train demo_addition stages.rl.step=4", "'steps'"),
+        # Keys without what they stand in, or with something else.
+        ("demo task=addition rl.steps=10", "'stages.rl.steps'?"),
+        ("train demo_addition rl.lr=1", "'stages.rl.optimizer.lr'?"),
+        ("train demo_addition rl.step=1", "'stages.rl.steps'?"),
+        ("train demo_addition stage.rl.steps=1", "'stages.rl.steps'?"),
+        ("train demo_addition optimizer.lr=1", "'stages.sft.optimizer.lr' or 'stages.dpo.optimizer.lr' or "),
+        ("train demo_addition grpo.steps=1", "'stages.sft.steps' or 'stages.dpo.steps' or 'stages.rl.steps'?"),
+        ("train demo_addition stages.rl.grpo.steps=1", "'stages.rl.steps'?"),
     ],
 )
 def test_what_was_meant(swerve: Swerve, command: str, meant: str) -> None:
@@ -122,8 +130,10 @@ def test_folders_of_models_are_known_without_their_option(swerve: Swerve, tmp_pa
         ("train demo_addition --dry-run seed=1", "without doing it: swerve plan train demo_addition seed=1; see"),
         ("grade p.csv --k 4", "rows with one question, or one id, are its samples, however many: leave it out"),
         ("grade p.csv --task multiple_choice", "did you mean 'choice'?"),
-        ("report mine --out r.html", "has no ending such as .html: --out r"),
+        ("report mine mine2 --out r.html", "has no ending such as .html: --out r"),
+        ("report mine --out r.html", "the report of one is in its folder: swerve report mine"),
         ("data show table train=q.csv", "it has problem, key; task.fields.question=problem reads it from"),
+        ("report mine --figures --out there", "--out is where several runs are compared; figures are in the folder of"),
         ("report mine --out there", "the report of one is in its folder: swerve report mine"),
         ("data show p.csv", "'p.csv' is a file and no task; the task that has its problems is: table train=p.csv"),
         (
@@ -182,7 +192,8 @@ _PROBE = "swerve probe --use-responses {} --reference mine:dpo --checkpoint {}"
         ("probe mine:dpo mine:rl --use-responses s2", _PROBE.format("s2", "mine:rl")),
         ("probe mine:dpo", _PROBE.format("samples.parquet", "MODEL")),
         ("plan probe mine:dpo", _PROBE.format("samples.parquet", "MODEL").replace("swerve", "swerve plan")),
-        ("eval mine:dpo mine:rl", "swerve eval --model mine:dpo --model mine:rl --task addition"),
+        ("probe --causal mine:dpo mine:rl s2", _PROBE.format("s2", "mine:rl")),
+        ("eval mine:dpo mine:rl --out e limit=3", "swerve eval mine:dpo mine:rl --out e limit=3 --task addition"),
     ],
 )
 def test_models_in_place_of_a_run(swerve: Swerve, tmp_path: Path, command: str, form: str) -> None:
@@ -192,6 +203,54 @@ def test_models_in_place_of_a_run(swerve: Swerve, tmp_path: Path, command: str, 
     assert (status > 0, out) == (True, "")
     assert err.startswith("swerve: error: mine:dpo is a model and no run")
     assert err.endswith(f": {form}\n")
+
+
+def test_models_and_problems_in_place_of_a_run(swerve: Swerve, tmp_path: Path) -> None:
+    _run_called_mine(tmp_path)
+    (tmp_path / "p.jsonl").write_text('{"question": "1 + 1 =", "answer": "2"}\n')
+    (tmp_path / "r.jsonl").write_text('{"question": "1 + 1 =", "answer": "2", "response": "2"}\n')
+    err = swerve("probe", "mine:dpo", "mine:rl", "--problems", "p.jsonl", "--task", "addition", "--out", "o")[2]
+    assert "such as swerve sample mine:dpo mine:rl --data p.jsonl --task addition --out samples writes" in err
+    assert err.endswith(f": {_PROBE.format('samples', 'mine:rl --out o')}\n")
+    err = swerve("probe", "mine:dpo", "mine:rl", "r.jsonl")[2]
+    assert err.endswith(f": {_PROBE.format('r.jsonl', 'mine:rl')}\n")
+    assert "swerve sample" not in err
+
+
+def test_models_of_runs_beside_their_problems_are_evaluated(swerve: Swerve, tmp_path: Path) -> None:
+    _run_called_mine(tmp_path)
+    for given in (["--data", "gone.csv"], ["--task", "adition"]):
+        assert "no run" not in swerve("eval", "mine:dpo", *given)[2]
+    assert "has no checkpoint 'dpo'" in swerve("eval", "mine:dpo", "--task", "addition")[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        ("compare mine runs/mine", "swerve report mine runs/mine?"),
+        ("export mine rl there", "swerve export mine:rl --out there?"),
+        ("export mine rl", "swerve export mine:rl --out DIR?"),
+        ("export mine rl --out there", "swerve export mine:rl --out there?"),
+        ("export m there --dtype bfloat16", "swerve export m --out there --dtype bfloat16?"),
+        ("sample m p.csv s.parquet", "swerve sample m p.csv --out s.parquet?"),
+        ("recipes demo_addition", "swerve recipes show demo_addition?"),
+        ("config demo_addition seed=3", "swerve config show demo_addition seed=3?"),
+        ("data addition", "swerve data show addition?"),
+    ],
+)
+def test_the_command_that_was_meant_has_the_names_that_were_given(
+    swerve: Swerve, tmp_path: Path, command: str, meant: str
+) -> None:
+    _run_called_mine(tmp_path)
+    (tmp_path / "p.csv").touch()
+    status, out, err = swerve(*command.split())
+    assert (status, out, err.count("did you mean")) == (2, "", 1)
+    assert f"; did you mean {meant}" in err
+
+
+@pytest.mark.parametrize("command", ["export m", "sample m p.csv", "recipes zebra", "data zebra"])
+def test_no_command_is_guessed(swerve: Swerve, command: str) -> None:
+    assert "did you mean" not in swerve(*command.split())[2]
 
 
 @pytest.mark.parametrize(

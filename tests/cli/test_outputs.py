@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from swerve.artifacts.output_names import check_output
+from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError
 from swerve.formats.row_files import write_rows
 from tests.cli.conftest import Swerve
@@ -36,12 +37,24 @@ def test_every_command_that_writes_somewhere_is_known() -> None:
 @pytest.mark.parametrize("name", WRITING)
 def test_another_ending_is_refused_with_those_that_are_allowed(swerve: Swerve, tmp_path: Path, name: str) -> None:
     for out in ("o.txt", "o.html", "o.parquetx"):
-        status, printed, err = swerve(*name.split(), "--out", out)
+        several = ["a", "b"] if name == "report" else []  # of one it is refused, whatever its name
+        status, printed, err = swerve(*name.split(), *several, "--out", out)
         assert (status, printed, err.count("\n")) == (2, "", 1)
         files, folder = "FILE" in WRITING[name].metavar, "DIR" in WRITING[name].metavar
         assert err.startswith(f"swerve: error: --out {out} must {'end in .' if files else 'be the name of a folder'}")
         assert ("the name of a folder, which has no ending such as ." in err) == folder
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [name for name, option in WRITING.items() if "DIR" in option.metavar])
+def test_nothing_is_written_among_the_files_of_a_run(swerve: Swerve, tmp_path: Path, name: str) -> None:
+    RunDirectory(tmp_path / "mine").create(config_yaml="", provenance={})
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    several = ["a", "b"] if name == "report" else []
+    err = swerve(*name.split(), *several, "--out", "mine")[2]
+    is_of_runs = name in ("demo", "train", "probe")  # they say more themselves
+    assert ("--out mine is the folder of a run, which keeps its own files; give another folder" in err) != is_of_runs
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
 def test_what_is_a_file_and_what_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

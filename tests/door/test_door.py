@@ -20,6 +20,7 @@ from swerve.artifacts.samples import read_samples
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, read_table
 from swerve.claim.record import ClaimCard
+from swerve.door.given import spoken
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError, SwerveError
 from swerve.text import whole_percent
 from tests.json_lines import write_json_lines
@@ -470,15 +471,22 @@ def test_what_was_typed_otherwise_is_named_with_what_to_write(samples: Any, mode
     lines: tuple[tuple[Callable[[], Any], str], ...] = (
         (
             lambda: swerve.sample(model=base, problems=PROBLEMS),
-            r"no keyword 'model'; did you mean 'models'.*write",
+            r"no keyword 'model'; it is 'models' here: write",
         ),
         (lambda: swerve.sample(base, PROBLEMS, n=4, num_samples=4), "'num_samples' is given twice: 'n' is another"),
         (lambda: swerve.evaluate(base, tuned, base, PROBLEMS), "several models are one mapping"),
         (lambda: swerve.sample(base, prompts=PROBLEMS), "no keyword 'prompts'; it is 'problems' here"),
+        (
+            lambda: swerve.claim(*([{**row, "response": "5"} for row in PROBLEMS],) * 2),
+            r"no response in answers has a verdict; grade it first: swerve.grade\(answers, task=TASK\).to_pandas\(\)$",
+        ),
+        (lambda: swerve.grade(PROBLEMS, field={"gold": "key"}), r"'field'; it is 'fields' here: write swerve.grade\("),
+        (lambda: swerve.replay("mine", set={"kl.coef": 1}), r"'settings' here: write swerve.replay\(run, ...\)"),
+        (lambda: swerve.sample(base, PROBLEMS, template_arg={"a": 1}), "'template_arg'; it is 'template_args' here"),
         (lambda: swerve.probe(base, tuned, PROBLEMS), r"no response .*; swerve.sample\(models, problems\) has models"),
         (
             lambda: swerve.probe(base, checkpoint=tuned, responses=["a"]),
-            "no keyword 'checkpoint'; did you mean",
+            "no keyword 'checkpoint'; it is 'checkpoints' here: write",
         ),
         (
             lambda: swerve.probe(base, tuned, ["1 + 2 = 3"], select="all"),
@@ -618,6 +626,46 @@ def test_tasks_and_recipes_by_name() -> None:
         swerve.tasks()["maths"]
     with pytest.raises(ConfigError, match="task='gsm' is not one of .*did you mean 'gsm8k'"):
         swerve.recipes("gsm")
+
+
+def test_places_that_cannot_be_written_to_are_one_line(small_run: Any) -> None:
+    run = swerve.Run(small_run)
+    models = [run.model("sft"), run.model("rl")]
+    calls: list[Any] = [
+        lambda out: swerve.sample(models, PROBLEMS, out=out),
+        lambda out: swerve.evaluate(models, PROBLEMS, out=out),
+        lambda out: swerve.claim(*models, problems=PROBLEMS, out=out),
+    ]
+    for call in calls:
+        with pytest.raises(SwerveError, match="^cannot write /proc/x/.*make /proc/x writable or choose another"):
+            call("/proc/x")
+        with pytest.raises(ConfigError, match="is the folder of a run, which keeps its own files"):
+            call(run.path)
+    assert not (run.path / "claim.json").exists()
+
+    with pytest.raises(ArtifactError, match="^/proc/x: No such file or directory$"):
+        swerve.sample(models, PROBLEMS, **LITTLE).save("/proc/x")
+
+    @spoken
+    def function() -> None:
+        raise FileNotFoundError(2, "No such file or directory", "/proc/x")
+
+    with pytest.raises(ArtifactError, match="^/proc/x: No such file or directory$"):
+        function()
+
+
+def test_a_card_is_no_run_and_a_folder_no_file_of_samples(tmp_path: Path, small_run: Any) -> None:
+    (tmp_path / "card").mkdir()
+    (tmp_path / "card/claim.json").write_text("{}")
+    for function in (swerve.report, swerve.evaluate, swerve.Run):
+        with pytest.raises(ArtifactError, match=r"card is a claim card and no run; its page is .*card/index.html"):
+            function(tmp_path / "card")
+    samples = swerve.sample(swerve.Run(small_run).model("rl"), PROBLEMS, out=tmp_path / "s", max_new_tokens=4)
+    (file,) = samples.files.values()
+    with pytest.raises(ArtifactError, match=f"s is a folder; give one of its files: {file}$"):
+        swerve.read_samples(tmp_path / "s")
+    with pytest.raises(ArtifactError, match="card is a folder, and has no file of samples$"):
+        swerve.read_samples(tmp_path / "card")
 
 
 def test_what_is_elsewhere_is_said(small_run: Any) -> None:

@@ -152,6 +152,17 @@ def test_models_that_are_none(tmp_path: Path) -> None:
             "(hf download --repo-type dataset x), limit=3",
         ),
         ("a--b and x -- y", "a--b and x -- y"),
+        (
+            "grade it first: swerve grade a.jsonl --task TASK --out a-graded.jsonl",
+            "grade it first: swerve.grade('a.jsonl', task=TASK, out='a-graded.jsonl')",
+        ),
+        (
+            "x: swerve grade /tmp/swerve-given-1/answers-b-07.jsonl --out /tmp/swerve-given-1/answers-b-graded.jsonl",
+            "x: swerve.grade(answers).to_pandas()",
+        ),
+        ("/tmp/swerve-given-1/answers-rl-2.5-07ab.jsonl: no", "answers: no"),
+        ("in a terminal: swerve train runs/a --resume", "in a terminal: swerve train runs/a --resume"),
+        ("continue with: swerve train runs/a --resume; or", "continue with: swerve.train('runs/a', resume=True); or"),
     ],
 )
 def test_messages_of_the_terminal_in_the_words_of_python(line: str, said: str) -> None:

@@ -12,10 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from huggingface_hub.errors import StrictDataclassError
+from transformers import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from swerve.errors import CheckpointError, ConfigError, MismatchError
-from swerve.models.folder_metadata import check_metadata, check_one_tokenizer, check_positions, check_tokenizer
+from swerve.models.folder_metadata import (
+    check_metadata,
+    check_one_tokenizer,
+    check_positions,
+    check_tokenizer,
+    positions_of,
+)
 from swerve.models.tiny import build_word_tokenizer
+from swerve.positions import max_positions
 from tests.campaign.slow_answers import slowness
 from tests.chat_models import byte_level, save_model
 from tests.json_lines import write_json_lines
@@ -123,6 +133,25 @@ def test_positions_are_those_that_the_model_has(good: Path, tmp_path: Path) -> N
     stretched = shutil.copytree(good, tmp_path / "stretched")
     configured(stretched, rope_parameters={"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4})
     check_positions("stretched", stretched, 400)
+    configured(stretched, rope_parameters=None, rope_scaling={"type": "linear", "factor": 4.0})  # as older files say it
+    check_positions("stretched", stretched, 400)
+
+
+def test_positions_of_every_type_of_causal_model_are_those_that_transformers_knows(tmp_path: Path) -> None:
+    unknown, num_equal = set(), 0
+    for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        try:
+            config = CONFIG_MAPPING[kind]()
+        except StrictDataclassError:  # one has no defaults that it takes itself
+            continue
+        config.save_pretrained(tmp_path)
+        read, known = positions_of(tmp_path), max_positions(config)
+        assert read in (None, known), kind
+        num_equal += read == known
+        if read != known:
+            unknown.add(kind)
+    assert num_equal > 150
+    assert not unknown & {"gpt2", "gptj", "llama", "qwen3", "mpt", "dbrx", "codegen", "openai-gpt", "gpt_bigcode"}
 
 
 @pytest.mark.slow

@@ -248,6 +248,31 @@ def test_a_change_needs_its_step(small_run: RunDirectory) -> None:
         swerve.replay(small_run, flip="0.0")
 
 
+def test_changes_in_other_forms_are_answered_with_the_whole_line(small_run: RunDirectory) -> None:
+    run, sets = small_run.quoted, "--set kl.kind=loss --set kl.coef=0.5"
+    for line, said in (
+        ("kl.kind=loss kl.coef=0.5", f"swerve replay {run} --from STEP {sets}"),
+        ("stages.rl.kl.kind=loss stages.rl.kl.coef=0.5 --from 2", f"swerve replay {run} --from 2 {sets}"),
+        ("seed=99", f"swerve train {run}/config.yaml seed=99 --out DIR"),
+        ("--set seed=99", f"swerve train {run}/config.yaml seed=99 --out DIR"),
+        ("stages.sft.steps=5", f"swerve train {run}/config.yaml stages.sft.steps=5 --out DIR"),
+        ("--set eval.num_problems=5 --from 2", f"swerve eval {run} eval.num_problems=5"),
+        ("--set stages.rl.optimizer.lr=1", "without its name: --set optimizer.lr=1"),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            run_command(["replay", str(small_run.path), *line.split()])
+        assert str(raised.value).endswith(f": {said}".replace(": without", ", without"))
+    for changes, said in (
+        ({"kl.kind": "loss", "optimizer.lr": 1}, "start=2, settings={'kl.kind': 'loss', 'optimizer.lr': 1})"),
+        ({"seed": 99}, "/config.yaml', seed=99, out=DIR)"),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            swerve.replay(small_run, changes, start=2)
+        assert str(raised.value).endswith(said)
+    with pytest.raises(ConfigError, match="unknown key 'zebra'"):
+        swerve.replay(small_run, "zebra=3")
+
+
 def test_what_is_written_is_nobody_elses(copied: RunDirectory) -> None:
     folder, asked = copied.path / "replay", {"start": 2, "taught": "solution"}
     folder.write_text("mine")

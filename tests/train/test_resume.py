@@ -17,6 +17,7 @@ from functools import partial
 
 import pytest
 
+import swerve
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import (
     ArtifactError,
@@ -321,6 +322,46 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp
     train_run(small_config, run, resume=True, progress=progress)
     assert any("passing over" in note and "step_000226" in note for note in progress.notes)
     _same_as(run, small_run)
+
+
+def test_a_run_that_is_trained_to_its_end_says_so_without_torch(small_run, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(small_run.path, path)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    code = (
+        "import sys; from swerve.cli.app import run_command; "
+        f"run_command(['train', {str(path)!r}, '--resume']); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    assert done.stderr.endswith("trained to its end, rl-4 (step 226): there is nothing to do\n")
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("change", ["weights", "lost checkpoint", "log", "problems", "status", "verify", "nothing"])
+def test_whatever_else_resuming_finds_it_says_and_makes_itself(small_run, tmp_path, monkeypatch, change):
+    path = tmp_path / "run"
+    shutil.copytree(small_run.path, path)
+    run, verify = RunDirectory(path), change == "verify"
+    last = run.checkpoints[-1].path / "model.safetensors"
+    if change == "weights":
+        raw = bytearray(last.read_bytes())
+        raw[len(raw) // 2] ^= 4
+        last.write_bytes(raw)
+    elif change == "lost checkpoint":
+        shutil.rmtree(run.checkpoints[0].path)
+    elif change == "log":
+        run.metrics_path.write_text(run.metrics_path.read_text().replace("0", "1", 1))
+    elif change == "problems":
+        run.write_provenance({"problems_sha256": "0" * 64})
+    elif change == "status":
+        run.set_status("failed")
+    resumed = []
+    monkeypatch.setattr("swerve.train.loop.train_run", lambda *args, **options: resumed.append(options["resume"]))
+    agrees = change != "log"  # with no checkpoint
+    with contextlib.nullcontext() if agrees else pytest.raises(ArtifactError, match="metrics.jsonl"):
+        swerve.train(run, resume=True, verify=verify, progress=SilentProgress())
+    assert resumed == [True] * (agrees and change != "nothing")
 
 
 def test_kept_checkpoints_before_the_newest_that_are_missing_or_damaged_are_named_and_stay_so(micro, tmp_path):

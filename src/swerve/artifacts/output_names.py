@@ -11,7 +11,7 @@ from swerve.errors import ConfigError
 _ENDING = re.compile(r"\.[A-Za-z]{2,}\Z")
 
 
-def check_output(path: Path, *endings: str, folder: bool = False, option: str = "--out ") -> None:
+def check_output(path: Path, *endings: str, folder: bool = False, of_run: bool = False, option: str = "--out ") -> None:
     """Check that a name that is given is that of what is written there; an existing file is replaced.
 
     What ends as a file that is written is a file; what has no ending is a folder. An ending is letters after a dot, so
@@ -21,6 +21,7 @@ def check_output(path: Path, *endings: str, folder: bool = False, option: str = 
         path: what is given.
         endings: of files that are written.
         folder: whether folders are written.
+        of_run: whether it may be the folder of a run; else nothing is written among the files of one.
         option: what stands before the name in a message.
 
     Raises:
@@ -35,6 +36,8 @@ def check_output(path: Path, *endings: str, folder: bool = False, option: str = 
     if path.is_dir():
         if not folder:
             raise ConfigError(f"{option}{path} is a directory; give the name of a file that ends in {files}")
+        if not of_run and (path / "run.json").is_file():
+            raise ConfigError(f"{option}{path} is the folder of a run, which keeps its own files; give another folder")
     elif path.name.endswith(endings):
         if path.exists() and not path.is_file():  # a device would be replaced by a file of its name
             raise ConfigError(f"{option}{path} is not an ordinary file; give the name of one")

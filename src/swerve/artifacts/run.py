@@ -144,12 +144,11 @@ class RunDirectory:
         """
         self.check_new()
         digest = hashlib.sha256(config_yaml.encode()).hexdigest()
-        job = torchrun_job()
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
         begun = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", "date": date, "seconds": 0.0}
         begun |= {"machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPU threads"}
         begun |= {"command": command} if (command := given_command()) else {}
-        begun |= {"job": job} if job else {}
+        begun |= {"job": job} if (job := torchrun_job()) else {}
         record = {**begun, **provenance, "config_sha256": digest}
         with new_directory(self.path) as folder:
             record["folder"] = folder.stat().st_ino
@@ -219,7 +218,9 @@ class RunDirectory:
     def _read_record(self) -> dict[str, Any]:
         path = self.path / "run.json"
         if not path.is_file():
-            raise ArtifactError(f"{self.path} is not a run directory (it has no run.json)")
+            is_card = (self.path / "claim.json").is_file()
+            card = f"a claim card and no run; its page is {self.path / 'index.html'}"
+            raise ArtifactError(f"{self.path} is {card if is_card else 'not a run directory (it has no run.json)'}")
         record = read_sealed(path)
         if record.get("schema_version") != RUN_SCHEMA_VERSION:
             raise ArtifactError(

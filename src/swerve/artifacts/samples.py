@@ -319,6 +319,10 @@ def read_samples_info(path: Path) -> SamplesInfo:
     Raises:
         ArtifactError: the file is missing, damaged, or no file of samples.
     """
+    if path.is_dir():
+        files = ", ".join(str(file) for file in sorted(path.glob("*.parquet")) if is_samples_file(file))
+        one = f"; give one of its files: {files}" if files else ", and has no file of samples"
+        raise ArtifactError(f"{path} is a folder{one}")
     if not regular_file(path).is_file():
         raise ArtifactError(f"{path} does not exist; write it with swerve sample")
     if not is_samples_file(path):

@@ -48,13 +48,13 @@ def write_card(
         The card; None of a shard.
 
     Raises:
-        ConfigError: `out` is a file, or has a card of other models, problems or settings; or a run is given twice.
+        ConfigError: `out` has a card of other models, problems or settings; or a run is given twice.
         ArtifactError: a text is missing or empty, or there is no such study.
         SwerveError: see `swerve.eval.sampling.sample`.
     """
     # Everything that can be wrong is checked before the first sample.
     kinds = ClaimCard.kinds(settings.parts)
-    _check_given(sides, settings, out)
+    _check_given(sides, settings)
     base, trained, *runs = (side for side in sides if not side.is_prompt)
     prompts = [side for side in sides if side.is_prompt]
     problems = chosen_problems(settings, progress) if base.model else []
@@ -269,7 +269,7 @@ def _check_given_once(sides: Sequence[Side], contents: Sequence[str]) -> None:
             )
 
 
-def _check_given(sides: Sequence[Side], settings: ClaimSettings, out: Path) -> None:
+def _check_given(sides: Sequence[Side], settings: ClaimSettings) -> None:
     """Check what would otherwise be noticed after the samples are there; the errors are those of `write_card`."""
     for side in sides:
         if side.samples is not None:
@@ -282,8 +282,6 @@ def _check_given(sides: Sequence[Side], settings: ClaimSettings, out: Path) -> N
         raise ArtifactError(
             f"--study {settings.study} is no folder of a study; make one: swerve study RECIPE controls=all"
         )
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"--out {out} is a file; give a folder, which need not be there yet")
 
 
 def _measured(name: str, work: Work) -> Part:

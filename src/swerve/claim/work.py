@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -100,7 +101,9 @@ def judged_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -
         are_grouped |= problem.group is not None
         yield replace(response, problem=problem, correct=response.verdict, answered=answered)
     if not are_judged:
-        raise ArtifactError(f"no response in {path} has a verdict; grade {path} with swerve grade")
+        graded = path.with_name(f"{path.name.partition('.')[0]}-graded.jsonl")
+        command = f"swerve grade {shlex.quote(str(path))} --task TASK --out {shlex.quote(str(graded))}"
+        raise ArtifactError(f"no response in {path} has a verdict; grade it first: {command}")
     if not are_grouped:
         raise ArtifactError(f"no response in {path} has text or a number as its {fields['group']!r} (--field group=)")
 

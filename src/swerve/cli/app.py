@@ -46,7 +46,6 @@ from swerve.cli.view import view
 from swerve.errors import (
     ArtifactError,
     ConfigError,
-    DiskFullError,
     InterruptedRunError,
     ProblemsError,
     QuietExit,
@@ -55,6 +54,7 @@ from swerve.errors import (
     UnknownKeyError,
     printable,
     redacted,
+    refused,
     system_fault,
 )
 from swerve.progress import message_line, one_line
@@ -123,17 +123,6 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "data export": export,
     "data behaviours": behaviours,
 }
-_ELSEWHERE = {
-    "compare": "claim BEFORE AFTER",
-    "show": "report RUN",
-    "plot": "report RUN --figures",
-    "log": "runs",
-    "list": "runs",
-    "ls": "runs",
-    "import": "data import",
-    "schema": "config schema",
-}
-"""Words that are no command, and which command does it."""
 _SAME = {"evaluate": ["eval"], "tasks": ["data", "list"]}
 """Functions of Python, and the commands that they are."""
 _GROUPS = {"recipes": recipes_app} | {
@@ -347,10 +336,8 @@ def _describe(error: BaseException, arguments: Sequence[str]) -> tuple[str, int]
         return f"swerve: error: {one_line(_hinted(error, arguments))}", error.exit_status
     if isinstance(error, _UsageError):
         return f"swerve: error: {_usage(error, arguments)}", 2
-    if isinstance(error, OSError) and DiskFullError.matches(error):
-        return f"swerve: error: {one_line(str(DiskFullError(error.filename or 'a file', error)))}", 1
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"swerve: error: {one_line(f'{error.filename}: {system_fault(error) or error.strerror}')}", 1
+    if isinstance(error, OSError) and (known := refused(error)) is not None:
+        return f"swerve: error: {one_line(str(known))}", 1
     is_of_torch = type(error).__name__ == "OutOfMemoryError"  # which is not imported
     if fault := "out of memory" if is_of_torch else system_fault(error):
         hint = "; swerve config check RECIPE predicts it" if fault == "out of memory" else ""
@@ -393,8 +380,15 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
         from swerve.cli.hints import with_plan_meant
 
         message = with_plan_meant(arguments, message)
-    if command is None and named in _ELSEWHERE:
-        message = f"{message.partition('. Did you mean')[0]}; did you mean swerve {_ELSEWHERE[named]}?"
+    if command is None and named not in ("", "plan", "help"):
+        from swerve.cli.hints import command_meant
+
+        if meant := command_meant(arguments):
+            message = message.partition(". Did you mean")[0] + meant
+    if command is not None and option is None:
+        from swerve.cli.hints import out_meant
+
+        message += out_meant(command, arguments)
     if named == "help":
         words = [word for word in arguments[arguments.index("help") + 1 :] if not word.startswith("-")]
         message = f"{message}; it is an option: {shlex.join(['swerve', *words, '--help'])}"

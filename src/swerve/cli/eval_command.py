@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +27,7 @@ from swerve.cli.options import (
 from swerve.cli.plan import Planning, asked_plan, planned
 from swerve.door.keywords import SAMPLING
 from swerve.door.kinds import kind_of
-from swerve.errors import ArtifactError, ConfigError, SwerveError, UnknownKeyError, nearest
+from swerve.errors import ArtifactError, ConfigError, UnknownKeyError, nearest
 
 if TYPE_CHECKING:
     from swerve.config.sampling import SampleSettings
@@ -44,7 +43,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="[RUN] [KEY=VALUE]...",
-            help="A run, with changes under eval. or runtime.; or folders of models, as with --model, and keys of the "
+            help="A run, with changes under eval. or runtime.; or models, as with --model, and keys of the "
             "task, such as 'people=[2, 3]'.",
         ),
     ] = None,
@@ -99,6 +98,7 @@ def evaluate(
       swerve eval --model base=models/base --model rl=mine:rl-80 --task gsm8k
     """
     from swerve.behaviours.diversity import load_embedder
+    from swerve.cli.hints import is_run
 
     check_choice("--format", form, TABLE_FORMATS)
     shard = given_shard(context, share, parts_from)
@@ -107,7 +107,7 @@ def evaluate(
     given = list(arguments or ())
     words, _ = sample.split_arguments(given, task)
     is_of_models = bool(task or data) or any(kind_of(word) == "model" for word in words)
-    if models or (is_of_models and not rows and not any(map(_is_run, words))):
+    if models or (is_of_models and not rows and not any(map(is_run, words))):
         # Models need no --model, and a file beside them has their problems.
         beside, data = sample.with_problems_beside(words, data)
         given = [word for word in given if word != data]
@@ -211,14 +211,6 @@ def _planned_models(
             num_problems=number, num_samples=nums, place=folder, **planning._asdict(),
         )
     )  # fmt: skip
-
-
-def _is_run(word: str) -> bool:
-    from swerve.artifacts.run import find_run
-
-    with suppress(SwerveError):
-        return bool(find_run(word))
-    return False
 
 
 def _folder(task: str | None, data: str | None) -> Path:

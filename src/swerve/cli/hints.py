@@ -12,11 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
-from swerve.cli.options import PlainCommand
+from swerve.cli.options import ROW_ENDINGS, PlainCommand
 from swerve.cli.plan import PLANS
 from swerve.door.keywords import SAME, USUAL
 from swerve.door.kinds import kind_of
-from swerve.errors import ConfigError, SwerveError, UnknownKeyError
+from swerve.errors import ArtifactError, ConfigError, NoResponseError, SwerveError, UnknownKeyError
 from swerve.settings import STAGE_SECTIONS
 
 _RECIPE = "swerve.config.recipe:Config"
@@ -35,6 +35,17 @@ one, or what is judged."""
 _OF_PROBLEMS = {"question": "question", "problem": "question", "answer": "answer", "gold": "answer"}
 """The same of a file of problems."""
 _COUNTS = ("k", "n", "num_samples", "samples_per_problem", "pass_at_k")
+_ELSEWHERE = {
+    "compare": "claim BEFORE AFTER",
+    "show": "report RUN",
+    "plot": "report RUN --figures",
+    "log": "runs",
+    "list": "runs",
+    "ls": "runs",
+    "import": "data import",
+    "schema": "config schema",
+}
+"""Words that are no command, and which command does it."""
 _DRY = ("dry_run", "dry", "estimate", "cost", "costs")
 
 
@@ -159,30 +170,31 @@ def models_in_place_of_run(command: PlainCommand, words: Sequence[str]) -> str:
     if command.name not in ("eval", "probe") or command.name not in words:
         return ""
     begin = words.index(command.name) + 1
-    after = {
-        place: word for place, word in enumerate(words) if place >= begin and not words[place - 1].startswith("--")
-    }
-    probes = command.name == "probe"
-    models = [word for word in after.values() if _is_of_run(word) or (probes and kind_of(word) == "model")]
+    options = {word.partition("=")[0] for word in words[begin:]}
+    if command.name == "eval" and options & {"--task", "--data", "--model", "--rows"}:
+        return ""  # models are what it takes
+    probes, after = command.name == "probe", _arguments(command, words)
+    models = [word for word in after if _is_of_run(word) or (probes and kind_of(word) == "model")]
     if not models:
         return ""
     said = shlex.join(["swerve", *(word for word in words[:begin] if not word.startswith("--"))])
     if command.name == "eval":
-        forms = " ".join(f"--model {shlex.quote(model)}" for model in models)
-        return f"{models[0]} is a model and no run: {said} {forms} {_task_of(models[0])}"
+        return f"{models[0]} is a model and no run: {said} {shlex.join(words[begin:])} {_task_of(models[0])}"
 
-    # The responses are whatever file or folder is named beside the models.
+    # The responses are whatever file or folder is named beside the models; of problems alone they are sampled first.
     out = next((words[place + 1 : place + 2] for place, word in enumerate(words) if word == "--out"), [])
     named = (word.partition("=")[2] or word for word in words[begin:])
-    responses = next((name for name in named if [name] != out and name not in models and Path(name).exists()), "FILE")
+    given = next((name for name in named if [name] != out and name not in models and Path(name).exists()), None)
     first, *rest = models
     forms = " ".join(f"--checkpoint {shlex.quote(model)}" for model in rest or ["MODEL"])
     end = f" --out {shlex.quote(out[0])}" if out else ""
-    first_line = ""
-    if responses == "FILE":  # there are none yet
-        responses = "samples.parquet"
-        task = next((words[place + 1 : place + 2] for place, word in enumerate(words) if word == "--task"), ["TASK"])
-        sampled = shlex.join(["swerve", "sample", first, "--task", *task, "--out", responses])
+    responses, first_line = given, ""
+    if responses is None or _is_of_problems(responses):
+        responses = "samples" if rest else "samples.parquet"
+        task = next((words[place + 1 : place + 2] for place, word in enumerate(words) if word == "--task"), [])
+        problems = ["--data", given] if given is not None else []
+        problems += ["--task", *(task or ["TASK"])] if task or not problems else []
+        sampled = shlex.join(["swerve", "sample", *models, *problems, "--out", responses])
         first_line = f"such as {sampled} writes, "
     return (
         f"{first} is a model and no run; models are probed on responses, {first_line}causal tests included: {said} "
@@ -190,16 +202,96 @@ def models_in_place_of_run(command: PlainCommand, words: Sequence[str]) -> str:
     )
 
 
-def _is_of_run(word: str) -> bool:
-    """Whether a word is `RUN:SELECTOR` of a run that is there."""
+def _arguments(command: PlainCommand, words: Sequence[str]) -> list[str]:
+    """Return the words after the name of a command that are neither options nor the values of those that it has."""
+    begin, options = words.index(command.name or "") + 1, _options(command)
+    takes = {place for place, word in enumerate(words) if word in options and not options[word].is_flag}
+    return [
+        word
+        for place, word in enumerate(words)
+        if place >= begin and not word.startswith("--") and place - 1 not in takes
+    ]
+
+
+def _is_of_problems(place: str) -> bool:
+    """Whether a file holds problems without responses."""
+    from swerve.formats.imported_responses import iter_responses
+
+    try:
+        with suppress(ConfigError):
+            next(iter_responses(Path(place), verdicts_suffice=True), None)
+    except NoResponseError:
+        return True
+    except ArtifactError:  # what is wrong with it is said where it is read
+        pass
+    return False
+
+
+def out_meant(command: PlainCommand, words: Sequence[str]) -> str:
+    """Return, for a message, the command line with `--out` before what was given as a further argument.
+
+    And with `RUN:SELECTOR` where an export is given the two as words.
+
+    Args:
+        command: that was given.
+        words: of the command line.
+    """
+    if "--out" not in _options(command) or command.name not in words:
+        return ""
+    arguments, end = _arguments(command, words), words.index(command.name) + 1
+    has_out = any(word.partition("=")[0] == "--out" for word in words)
+    is_export = command.name == "export" and words[end - 2 : end - 1] != ["data"]
+    source, out = arguments[:-1], arguments[-1:]
+    if has_out or not source or not (is_export or out[0].endswith(ROW_ENDINGS)) or Path(out[0]).is_file():
+        source, out = arguments, []
+    if is_export and len(source) == 2 and _is_of_run(":".join(source)):
+        source = [":".join(source)]
+    elif is_export and out and _is_of_run(":".join(arguments)):
+        source, out = [":".join(arguments)], ["DIR"]
+    if source == arguments or (is_export and len(source) > 1):
+        return ""
+    rest = [word for word in words[end:] if word not in arguments]
+    more = ["--out", *out] if out else []
+    return f"; did you mean {shlex.join(['swerve', *words[:end], *source, *more, *rest])}?"
+
+
+def command_meant(words: Sequence[str]) -> str:
+    """Return, for a message about words that are no command, which command does it, with what is named.
+
+    >>> command_meant(["recipes", "demo_addition"]), command_meant(["compare", "a.csv", "b.csv"])
+    ('; did you mean swerve recipes show demo_addition?', '; did you mean swerve claim BEFORE AFTER?')
+    """
+    from swerve.recipes.files import shipped_recipes
+
+    name, *rest = (word for word in words if not word.startswith("-"))
+    if name == "compare" and len(rest) > 1 and all(map(is_run, rest)):
+        return f"; did you mean {shlex.join(['swerve', 'report', *rest])}?"
+    if name in _ELSEWHERE:
+        return f"; did you mean swerve {_ELSEWHERE[name]}?"
+    is_recipe = bool(rest) and (rest[0] in shipped_recipes() or rest[0].endswith((".yaml", ".yml")))
+    shown = {"recipes": is_recipe, "config": is_recipe, "data": _has_problems(rest)}
+    return f"; did you mean {shlex.join(['swerve', name, 'show', *rest])}?" if shown.get(name) else ""
+
+
+def _has_problems(words: Sequence[str]) -> bool:
+    from swerve.recipes.task_names import task_kinds
+
+    return bool(words) and words[0] in task_kinds()
+
+
+def is_run(word: str) -> bool:
+    """Whether a word names a run that is there."""
     from swerve.artifacts.run import find_run
 
-    run, colon, _ = word.rpartition(":")
-    if not colon or not run or "=" in word or Path(word).exists():
-        return False
     with suppress(SwerveError):
-        return bool(find_run(run))
+        return bool(find_run(word))
     return False
+
+
+def _is_of_run(word: str) -> bool:
+    """Whether a word is `RUN:SELECTOR` of a run that is there."""
+    run, colon, _ = word.rpartition(":")
+    return bool(colon and run) and "=" not in word and not Path(word).exists() and is_run(run)
 
 
 def _task_of(model: str) -> str:

@@ -37,25 +37,26 @@ Overrides = Annotated[
 ]
 
 
-def out_option(text: str, *endings: str, folder: bool = False) -> Any:
+def out_option(text: str, *endings: str, folder: bool = False, of_run: bool = False) -> Any:
     """Return the option `--out` of a command, whose value `check_output` checks; see there.
 
     Args:
         text: what is written; the help.
         endings: of files that the command writes, which the help names.
         folder: whether it writes folders.
+        of_run: whether it may be that of a run.
     """
 
     def check(value: Path | None) -> Path | None:
         if value is not None:
-            check_output(Path(value), *endings, folder=folder)
+            check_output(Path(value), *endings, folder=folder, of_run=of_run)
         return value
 
     metavar = "|".join(["FILE"] * bool(endings) + ["DIR"] * folder)
     return typer.Option("--out", metavar=metavar, help=text, callback=check)
 
 
-Out = Annotated[Path | None, out_option("Run directory.  [default: runs/NAME]", folder=True)]
+Out = Annotated[Path | None, out_option("Run directory.  [default: runs/NAME]", folder=True, of_run=True)]
 Fields = Annotated[
     list[str] | None,
     typer.Option(
@@ -325,7 +326,7 @@ def _parameter(place: str, key: str, text: str) -> inspect.Parameter:
     text = " ".join(description.replace("`", "").split()) + shown
     said = typer.Option(option, metavar=metavar or "|".join(choices), help=text)
     if option == "--out":
-        said = out_option(text, folder=True)
+        said = out_option(text, folder=True, of_run=True)
     kinds = {"array": list[str] | None, "object": list[str] | None, "boolean": bool | None}
     kind: Any = kinds.get(schema["type"], str | None)
     name = f"setting_{key.replace('.', '_')}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from swerve.artifacts.output_names import check_output
 from swerve.cli.completion import completed
 from swerve.cli.options import Out, Overrides, Recipe, Result, check_choice, out_option
 from swerve.cli.plan import asked_plan, planned
@@ -284,7 +285,7 @@ def report(
     ] = None,
     out: Annotated[
         Path | None,
-        out_option("Where several runs are compared.  [default: compared-RUN-RUN]", folder=True),
+        typer.Option("--out", metavar="DIR", help="Where several runs are compared.  [default: compared-RUN-RUN]"),
     ] = None,
     figures: Annotated[bool, typer.Option("--figures", help="Write only figures: NAME[,NAME]..., or all.")] = False,
     problem: Annotated[
@@ -311,6 +312,8 @@ def report(
     """
     given = rest or ()
     if figures:
+        if out is not None:
+            raise ConfigError("--out is where several runs are compared; figures are in the folder of their run")
         from swerve.report.draw.figures import FORMATS, Look
 
         look = Look(formats=_words(formats or "") or tuple(FORMATS), width=width or "text", has_titles=not no_titles)
@@ -334,6 +337,8 @@ def report(
     if more:
         if samples := next((place for place in more if sample_files(Path(place))), None):
             raise ConfigError(f"{samples} is samples, which have a page of their own: swerve report {samples}")
+        if out is not None:
+            check_output(out, folder=True)
         paths = [find_run(place).path for place in (source, *more)]
         others = paths[1].name if len(paths) == 2 else f"{len(paths) - 1}-others"
         return report_runs(paths, out or paths[0].parent / f"compared-{paths[0].name}-{others}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from swerve.artifacts.given_rows import rows_of
+from swerve.artifacts.output_names import check_output
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.claim.record import ClaimCard
 from swerve.claim.settings import ClaimSettings
@@ -78,7 +79,7 @@ def claim(
         The card; `to_pandas` has its tables as data frames. (Of a shard None, whatever the annotation says.)
 
     Raises:
-        ConfigError: `out` has another card, models are given without problems, or a keyword is wrong.
+        ConfigError: `out` has another card or is a run, models are given without problems, or a keyword is wrong.
         CheckpointError: there is no such model, or it is damaged.
         ArtifactError: a file cannot be read.
 
@@ -98,6 +99,8 @@ def claim(
         raise ConfigError(f"fields are names by field, such as {{'group': 'template'}}, got {fields!r}")
     if out is None and (shard != WHOLE or not is_main_process()):
         raise ConfigError("several processes need one place for the card; give out=")
+    if out is not None:
+        check_output(Path(out), folder=True)
     asked = data if problems is None else problems
     if trained is None and isinstance(base, SampleSet) and len(base.files) > 1:
         base, *trained = base.files.values()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from swerve.artifacts.comparison import Comparison
+from swerve.artifacts.output_names import check_output
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.config.recipe import EvalConfig
 from swerve.config.sampling import SampleSettings
@@ -106,6 +107,8 @@ def evaluate(
         raise ConfigError(f"{overrides[0]!r:.60} is of a run; models have keywords, such as num_samples=8")
     if run is not None:
         models = {checkpoint.label: checkpoint for checkpoint in run.checkpoints}
+    if out is not None:
+        check_output(Path(out), folder=True)
     from swerve.eval.evaluate_models import evaluate_models
 
     temperature = keywords.pop("temperature", None)

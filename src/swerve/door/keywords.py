@@ -92,6 +92,22 @@ TERMINAL_ONLY: Mapping[str, Sequence[str]] = {
     "sample": ("json", "parts_from", "shard"),
 }
 """Of each function the options that its command has and it has not, as keywords would spell them."""
+NAMES = {
+    "from": "start",
+    "set": "settings",
+    "field": "fields",
+    "other": "others",
+    "text": "texts",
+    "audit": "audits",
+    "template_arg": "template_args",
+    "use_responses": "responses",
+    "reference_samples": "responses",
+    "final_samples": "responses",
+    "checkpoint": "checkpoints",
+    "data": "problems",
+    "model": "models",
+}
+"""Options -> what they are in Python, where that is another name."""
 COMMANDS = {"evaluate": "eval"}
 """Functions whose command has another name."""
 
@@ -219,6 +235,8 @@ def check_keywords(keywords: Iterable[str], known: Collection[str]) -> None:
         raise ConfigError(f"there is no keyword {name!r}; it is {USUAL[name]!r} here")
     if name in _ELSEWHERE:
         raise ConfigError(f"there is no keyword {name!r}; {_ELSEWHERE[name]}")
+    if NAMES.get(name) in known:
+        raise ConfigError(f"there is no keyword {name!r}; it is {NAMES[name]!r} here")
     kind = next((kind for kind, config in sorted(task_kinds().items()) if name in config.model_fields), None)
     if kind is not None:
         raise ConfigError(

@@ -179,7 +179,7 @@ def probe(
     device, dtype = torch_word(device), torch_word(dtype)
     _check_values(template=template, ends=ends, causal=causal, tokenizer=tokenizer, seed=seed, top_k=top_k)
     if out is not None:
-        check_output(Path(out), folder=True)
+        check_output(Path(out), folder=True, of_run=True)
     unknown = next((name for name in changes if name.partition(".")[0] not in STAGE_SECTIONS), None)
     if responses is None and checkpoints is not None and (task is not None or problems is not None):
         raise ConfigError(_SAMPLE_FIRST)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +15,7 @@ from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.replays import TARGETS, Replays, Taught
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.config.recipe import Config
+from swerve.config.stages import StageConfig
 from swerve.door.given import spoken
 from swerve.errors import ArtifactError, ConfigError
 from swerve.models.runtime import set_thread_environment
@@ -20,7 +23,7 @@ from swerve.problems import load_family
 from swerve.progress import Progress, shown_progress
 from swerve.recipes.data_sizes import data_sizes
 from swerve.recipes.epochs import with_steps
-from swerve.recipes.layers import Change, overrides_of
+from swerve.recipes.layers import Change, Override, overrides_of, parse_override
 from swerve.recipes.loader import check_copied, load_config
 from swerve.seeds import derive_seed
 from swerve.train.changes import Stretch, Variation, read_rollouts, starting_point, variations_of
@@ -118,11 +121,7 @@ def replay_run(
     """
     directory = find_run(run)
     config = load_config(directory)
-    if load_config(directory, *meant) != config:
-        raise ConfigError(
-            "KEY=VALUE after a run repeats what its configuration says, where it was copied here; --set KEY=VALUE "
-            "changes a key of the last stage"
-        )
+    _check_repeats(directory, config, overrides_of(meant, {}), start)
     check_copied(config, directory, overrides_of(meant, {}))
     config = with_steps(config, data_sizes(config))
     variations, again = variations_of(**asked), asked["rollouts"] == "again"
@@ -143,6 +142,62 @@ def replay_run(
 
 
 _REMEDY = "wait for it or stop it"
+_COMMANDS = ("eval", "probe", "report")
+"""Of what comes after training, with a section of the recipe each."""
+
+
+def _check_repeats(run: RunDirectory, config: Config, meant: Sequence[Override], start: str | int | None) -> None:
+    """Check that changes repeat what the run's configuration says, as they do of a run that was copied here.
+
+    Raises:
+        ConfigError: one is another value, and the message says what makes such a change; or it is none of the recipe.
+    """
+    try:
+        if load_config(run, *meant) == config:
+            return
+        wrong = None
+    except ConfigError as error:
+        wrong = error
+    for override in meant:
+        _check_kept(run, config, override)
+    settings = [_of_stage(config.stages[-1], override) for override in meant]
+    if wrong is not None and not all(settings):
+        raise wrong
+    said = "KEY=VALUE after a run repeats what its configuration says, where it was copied here; a replay changes a key"
+    sets = " ".join(f"--set {shlex.quote(str(setting))}" for setting in settings)
+    step = "STEP" if start is None else shlex.quote(str(start))
+    raise ConfigError(f"{said} of the last stage after a step: swerve replay {run.quoted} --from {step} {sets}")
+
+
+def _of_stage(stage: StageConfig, override: Override) -> str | None:
+    """Return the change of a key of the last stage, without the stage's name; None: the stage has no such key."""
+    keys = override.keys[2:] if override.keys[:2] == ("stages", stage.label) else override.keys
+    return f"{'.'.join(keys)}={_value(override)}" if keys and keys[0] in type(stage).model_fields else None
+
+
+def _value(override: Override) -> str:
+    """Return the value of a change as it was typed, or as one would type it."""
+    typed = override.word.partition("=")[2]
+    return typed or (override.value if isinstance(override.value, str) else json.dumps(override.value))
+
+
+def _check_kept(run: RunDirectory, config: Config, override: Override) -> None:
+    """Check that a change is of a key of the last stage.
+
+    Raises:
+        ConfigError: it is of a key of the whole run, or of another stage, which a replay keeps.
+    """
+    key, section = ".".join(override.keys), override.keys[0]
+    if _of_stage(config.stages[-1], override) is not None or section not in Config.model_fields:
+        return
+    if load_config(run, override) == config:
+        return
+    given = shlex.quote(f"{key}={_value(override)}")
+    said = f"a replay keeps {key!r}, for it changes keys of the last stage alone"
+    if section in _COMMANDS:
+        raise ConfigError(f"{said}; this one is of what comes after training: swerve {section} {run.quoted} {given}")
+    path = shlex.quote(str(run.config_path))
+    raise ConfigError(f"{said}; train another run with it: swerve train {path} {given} --out DIR")
 
 
 def _checked(
@@ -155,10 +210,16 @@ def _checked(
     to: str | int | None,
 ) -> Stretch:
     """Return the steps that are made once more; what cannot be is said before torch is imported."""
+    settings = [setting for variation in variations for setting in variation.settings]
+    for setting in settings:
+        override = parse_override(setting)
+        _check_kept(run, config, override)
+        own = _of_stage(config.stages[-1], override)
+        if own is not None and own != setting:
+            raise ConfigError(f"--set {setting}: keys are those of the last stage, without its name: --set {own}")
     if start is None:
         raise ConfigError("--from STEP is missing: the step of the last stage after which the change begins")
     stretch = Stretch.of(config, run, str(start), None if to is None else str(to))
-    settings = [setting for variation in variations for setting in variation.settings]
     load_config(run, *(f"stages.{stretch.stage.label}.{setting}" for setting in settings))  # they are right
     if taught is not None and taught not in TARGETS:
         raise ConfigError(f"--taught {taught!r} must be {' or '.join(TARGETS)}")

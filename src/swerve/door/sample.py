@@ -19,7 +19,7 @@ from swerve.artifacts.samples import StoredSamples, file_of_model, how_judged, n
 from swerve.config.sampling import SampleSettings
 from swerve.door.given import models_of, spoken, task_of, temporary_folder, working_folder
 from swerve.door.keywords import SAMPLING, SampleKeywords, as_called, check_keywords, keywords_of, settings_of
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ConfigError, nearest, refusals_told
 from swerve.progress import Progress, shown_progress
 
 if TYPE_CHECKING:
@@ -88,11 +88,13 @@ class SampleSet(Framed):
         """Return one row a response; `label` is the model's."""
         return pa.concat_tables([StoredSamples(path).table() for path in self.files.values()])
 
+    @refusals_told()
     def save(self, folder: str | Path) -> Path:
         """Copy the files to a folder, as `LABEL.parquet`; return the folder.
 
         Raises:
             ConfigError: it has an ending, as of a file, or has other samples of a model already.
+            ArtifactError: the system refuses to write there.
         """
         place = Path(folder)
         check_output(place, folder=True, option="")

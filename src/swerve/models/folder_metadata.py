@@ -22,6 +22,16 @@ INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "spiece.model")
 _TYPE_TABLES = ("auto_mappings.py", "configuration_auto.py")
+_POSITIONS = {
+    **dict.fromkeys(("codegen", "ctrl", "gpt2", "gpt_bigcode", "gptj", "openai-gpt"), "n_positions"),
+    **dict.fromkeys(("dbrx", "mpt"), "max_seq_len"),
+    **dict.fromkeys(("bailing_hybrid", "kimi_linear"), "model_max_length"),
+    "rwkv": "context_length",
+}
+"""Types of model -> what their config.json calls the number of positions, where that is not
+`max_position_embeddings`."""
+_STRETCHING = ("yarn", "linear", "dynamic")
+"""Types of rotary angles with which a model may read more than it has positions; see `swerve.positions`."""
 _MOST_HEADER = 100 * 2**20
 
 
@@ -182,10 +192,16 @@ def positions_of(folder: Path) -> int | None:
     """
     if not (folder / "config.json").is_file():
         return None
-    config = _description(folder)
-    limit, rope = config.get("max_position_embeddings"), config.get("rope_parameters") or config.get("rope_scaling")
-    is_plain = not rope or (isinstance(rope, dict) and rope.get("rope_type", "default") == "default")
-    return limit if isinstance(limit, int) and is_plain else None
+    whole = _description(folder)
+    config = whole["text_config"] if isinstance(whole.get("text_config"), dict) else whole
+    name = _POSITIONS.get(str(config.get("model_type")), "max_position_embeddings")
+    limit, rope = config.get(name), config.get("rope_parameters") or config.get("rope_scaling") or {}
+
+    # One set of rotary angles, or one of each kind of layer; older files call the type of one `type`.
+    if not isinstance(limit, int) or not isinstance(rope, dict):
+        return None
+    sets = [one for one in rope.values() if isinstance(one, dict)] or [rope]
+    return None if any(one.get("rope_type", one.get("type")) in _STRETCHING for one in sets) else limit
 
 
 def check_num_layers(folder: Path) -> None:

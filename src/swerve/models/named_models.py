@@ -85,11 +85,12 @@ def resolve_checkpoint(name: str) -> NamedFolder:
     if run_path is not None:
         known = ", ".join(entry.label for entry in RunDirectory(run_path).checkpoints) or "none"
         raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
-    if (meant := _meant_by_slash(path)) and not path.exists():
-        raise CheckpointError(f"checkpoint {name} does not exist; did you mean '{meant}'?")
-    layout = "a folder in the Hugging Face layout or RUN:SELECTOR"
+    layout, meant = "a folder in the Hugging Face layout or RUN:SELECTOR", _meant_by_slash(path, is_sure=True)
     if path.exists():
-        raise CheckpointError(f"checkpoint {name} has no config.json or adapter_config.json; give {layout}")
+        fix = meant or f"; give {layout}"
+        raise CheckpointError(f"checkpoint {name} has no config.json or adapter_config.json{fix}")
+    if meant:
+        raise CheckpointError(f"checkpoint {name} does not exist{meant}")
     raise CheckpointError(f"checkpoint {name} {not_there(name, f'give {layout}')}")
 
 
@@ -162,14 +163,23 @@ def check_label(label: str, model: str) -> str:
     return label
 
 
-def _meant_by_slash(path: Path) -> str | None:
-    """Return `RUN:SELECTOR` where `RUN/SELECTOR` was written of a run that has such a checkpoint."""
-    folder = next((place for place in (path.parent, RUNS / path.parent) if (place / "run.json").is_file()), None)
-    if folder is None:
-        return None
-    run = RunDirectory(folder)
-    known = {*_INITIAL, *(word for one in run.checkpoints for word in (one.label, one.name, one.stage))}
-    return f"{path.parent}:{path.name}" if path.name in known else None
+def _meant_by_slash(path: Path, *, is_sure: bool = False) -> str:
+    """Return what to say of a path in the folder of a run that is no checkpoint: the form with the run's name.
+
+    Args:
+        path: what was given.
+        is_sure: whether nothing else than the run's folder can be meant; else its last part must be a selector.
+    """
+    place = next((one for one in path.parents if (one / "run.json").is_file()), None)
+    place = place or next((one for one in path.parents if (RUNS / one / "run.json").is_file()), None)
+    if place is None:
+        return ""
+    run = RunDirectory(place if (place / "run.json").is_file() else RUNS / place)
+    labels = [one.label for one in run.checkpoints]
+    if path.name in {*_INITIAL, *labels, *(word for one in run.checkpoints for word in (one.name, one.stage))}:
+        return f"; did you mean '{place}:{path.name}'?"
+    there = f"; a checkpoint of this run is named as {place}:SELECTOR (it has {', '.join(labels) or 'none'})"
+    return there if is_sure else ""
 
 
 def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
@@ -212,12 +222,13 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
         return replace(NamedModel.of(checkpoint), label=label or checkpoint.label)
     if _HUB_NAME.fullmatch(name) and not path.exists() and not Path(path.parts[0]).exists():
         if meant := _meant_by_slash(path):
-            raise CheckpointError(f"{name} is neither a folder nor in the form RUN:SELECTOR; did you mean '{meant}'?")
+            raise CheckpointError(f"{name} is neither a folder nor in the form RUN:SELECTOR{meant}")
         return NamedModel(label=label or name.partition("#")[0].rpartition("/")[2], path=name)
     try:
         folder = resolve_checkpoint(name)
     except CheckpointError as error:
-        if ":" in name or _meant_by_slash(path) or any((place / "run.json").is_file() for place in (path, RUNS / path)):
+        is_run = any((place / "run.json").is_file() for place in (path, RUNS / path))
+        if ":" in name or is_run or _meant_by_slash(path, is_sure=True):
             raise  # a run was meant
         raise CheckpointError(f"{error}, or a name on the hub (owner/name#revision)") from None
     fallback = folder.name if folder.run is not None else folder.path.resolve().name

@@ -19,7 +19,7 @@ from swerve.artifacts.response_columns import SEQUENCES_SCHEMA
 from swerve.artifacts.responses import IMPORTED, Response, read_response_table
 from swerve.artifacts.tables import TOKEN_COLUMNS, TOKENS_SCHEMA, import_pandas, read_table
 from swerve.config.probe import DivergenceName, SpikeConfig, SpikeMethod
-from swerve.errors import ConfigError
+from swerve.errors import ConfigError, refusals_told
 from swerve.notebook import HUE, INK, coloured_tokens
 from swerve.text import counted, listed, text_before
 
@@ -103,6 +103,7 @@ class ProbeResult(Framed):
         """Mean KL(reference || checkpoint) over the tokens, nats."""
         return float(self.statistics["kl_reverse"].mean())
 
+    @refusals_told()
     def save(self, out: str | Path) -> Path:
         """Write tables and findings to a new folder, which `swerve.report` reads; return the folder.
 
@@ -110,11 +111,12 @@ class ProbeResult(Framed):
 
         Raises:
             ConfigError: `out` is there already, or the models are gone or have changed.
+            ArtifactError: the system refuses to write there.
         """
         from swerve.artifacts.output_names import check_output
 
         place = Path(out)
-        check_output(place, folder=True, option="")
+        check_output(place, folder=True, of_run=True, option="")
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             if self.path is not None and place.resolve() == self.path.resolve():
                 return place

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
+from swerve.artifacts.checkpoint import CheckpointRef
+from swerve.artifacts.files import verify_manifest
 from swerve.artifacts.run import RUNS, RunDirectory, check_name
 from swerve.artifacts.torchrun import is_main_process
 from swerve.callable_package import make_callable
 from swerve.config.models import PretrainedModel
 from swerve.config.recipe import Config
-from swerve.errors import ConfigError
+from swerve.errors import ArtifactError, ConfigError
 from swerve.models.runtime import set_thread_environment
 from swerve.problems import load_family
 from swerve.problems.data_specs import parse_spec
@@ -23,8 +26,10 @@ from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import Change, overrides_of, split_profile
 from swerve.recipes.loader import RecipeSource, check_copied, check_recorded_config, load_config
+from swerve.rewards.checks import problems_digest
 from swerve.run import Run
 from swerve.seeds import derive_seed
+from swerve.train.early_stopping import kept_steps
 
 __all__ = ["train"]
 
@@ -85,10 +90,13 @@ def train(
         directory.check_new()
     set_thread_environment(config.runtime)
     _check_files(config)
-    from swerve.train.loop import train_run
-
     shown, profile = shown_progress(progress), split_profile(parsed)[0]
     shown.note(f"run directory: {directory.path}")
+    if resume and not verify and (last := _end_of_training(config, directory)) is not None:
+        shown.note(f"trained to its end, {last.label} (step {last.step}): there is nothing to do")
+        return Run(directory)
+    from swerve.train.loop import train_run
+
     name = None if profile is None else profile.value
     train_run(config, directory, resume=resume, progress=shown, verify=verify, profile=name)
     return Run(directory)
@@ -110,6 +118,36 @@ def _check_files(config: Config) -> None:
         held_out = held_out_of(family, seed=seed, keep=config.keep_heldout)
         for spec in specs:
             read_learned(spec, held_out, lambda _line: None)
+
+
+def _end_of_training(config: Config, run: RunDirectory) -> CheckpointRef | None:
+    """Return the last checkpoint of a run that is trained to its end and as it was then; None: resuming has work to do.
+
+    What resuming reads is read here, too: the last checkpoint, the logs, the problems. It says itself what is wrong
+    with them, and makes what is missing; code and data of the user's own, trackers and evaluations are left to it.
+    """
+    if not (run.path / "run.json").is_file() or os.environ.get("WORLD_SIZE", "1") != "1" or run.is_held():
+        return None
+    provenance, specs = run.read_provenance(), config.task.train_sources
+    is_watched = bool(config.runtime.trackers) or config.eval.every is not None
+    if provenance.get("status") != "trained" or provenance.get("custom") or is_watched:
+        return None
+    if any(parse_spec(spec).is_on_hub for spec in specs):
+        return None
+
+    # All checkpoints that are kept are there, and the last one is whole.
+    intact, damages = run.intact_checkpoints()
+    last = intact[-1] if intact else None
+    if damages or last is None or last.step != sum(stage.steps for stage in config.stages):
+        return None
+    if kept_steps(config, run, last) - {checkpoint.step for checkpoint in intact}:
+        return None
+    try:
+        verify_manifest(last.path)
+    except ArtifactError:
+        return None
+    problems = load_family(config.task).problems("train", seed=derive_seed(config.seed, "problems"))
+    return last if problems_digest(problems) == provenance.get("problems_sha256") else None
 
 
 def run_directory(config: Config, out: str | Path | RunDirectory | None) -> RunDirectory:
