@@ -124,8 +124,14 @@ def test_every_reader_of_responses_is_called_by_the_matrix(monkeypatch: pytest.M
     bench = Bench(tmp_path)
     for command in COMMANDS:
         bench.outcome(command, *bench.pair(command))
-    # `swerve.probe` of Python, what a stage reads of its own samples, and graded conversations.
-    apart = {"swerve.probe.rollouts.given", "swerve.train.stages.reject", "swerve.eval.answer_files"}
+    # `swerve.probe` of Python, what a stage reads of its own samples, graded conversations, and whether a file that is
+    # named in a message has responses.
+    apart = {
+        "swerve.probe.rollouts.given",
+        "swerve.train.stages.reject",
+        "swerve.eval.answer_files",
+        "swerve.cli.hints",
+    }
     assert readers - called == apart
 
 
