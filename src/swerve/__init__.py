@@ -81,7 +81,7 @@ _IN_TERMINAL = ("bench", "config", "data", "demo", "export", "plan", "serve", "s
 
 
 _INSTEAD = {
-    "load": "swerve.Run(NAME) opens a run, swerve.read_samples(FILE) samples, swerve.report(FOLDER) a probe's page",
+    "load": "swerve.Run(FOLDER) opens a run or a kept probe, swerve.read_samples(FILE) samples",
     "eval": "swerve.evaluate(models, problems) evaluates",
 }
 

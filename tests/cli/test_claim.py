@@ -203,8 +203,8 @@ def test_a_file_without_a_verdict_is_told_before_the_other_is_read_whole(swerve:
     for arguments in (("plain.jsonl", "graded.jsonl"), ("graded.jsonl", "plain.jsonl")):
         status, _, err = swerve("claim", *arguments)
         assert (status, err) == (
-            1, "swerve: error: no response in plain.jsonl has a verdict; grade it first: swerve grade plain.jsonl "
-            "--task TASK --out plain-graded.jsonl\n",
+            1, "swerve: error: no response in plain.jsonl has a verdict; grade it first, such as by mathematics: "
+            "swerve grade plain.jsonl --task math --out plain-graded.jsonl\n",
         )  # fmt: skip
         assert not (files / "claim").exists()
 

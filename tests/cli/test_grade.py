@@ -269,6 +269,8 @@ def test_golds_that_no_answer_can_meet_are_counted(swerve: Swerve, tmp_path: Pat
 
 def test_rows_with_a_null_gold_are_left_out_and_counted(swerve: Swerve, tmp_path: Path) -> None:
     null = {"gold": None, "response": "2"}
+    empty = write_json_lines(tmp_path / "empty.jsonl", [{"gold": "1", "response": "1"}, {**null, "gold": []}])
+    assert f"1 of 2 left out: no gold answer ({empty}, line 2)" in swerve("grade", "--task", "math", str(empty))[2]
     file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "1", "response": "\\boxed{1}"}, null])
     status, out, err = swerve("grade", "--task", "math", str(file))
     assert (status, [row["value"] for row in read_rows(out)]) == (0, [1.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from swerve.config.recipe import Config
 from swerve.recipes.loader import dump_yaml, load_config
 from swerve.schema import places_of
 from tests.cli.conftest import Swerve
+from tests.plan.test_training import SHAPES
 
 
 @pytest.mark.parametrize(
@@ -27,9 +29,9 @@ from tests.cli.conftest import Swerve
         # Options that are called otherwise here.
         ("sample m --task math --samples-per-prompt 4 --out o", "--num-samples"),
         ("grade a.jsonl --grader-workers 2", "--workers"),
-        ("sample m --task math -n 4 --out o", "--num-samples"),
         # Words that are no command.
-        ("compare a.jsonl b.jsonl", "swerve claim BEFORE AFTER?"),
+        ("compare a.jsonl b.jsonl", "swerve claim a.jsonl b.jsonl?"),
+        ("figures mine", "swerve report RUN --figures?"),
         ("plot mine reward", "swerve report RUN --figures?"),
         ("ls", "swerve runs?"),
         # A name that may be either of two fields.
@@ -89,8 +91,11 @@ def test_what_was_meant(swerve: Swerve, command: str, meant: str) -> None:
         ("train demo_addition --seed", "--seed", None),
         ("train demo_addition --steps 4", "--steps", None),
         ("study demo_study --seed 3", "--seed", None),
-        ("sample m --task math -n 4", "-n", None),
+        ("sample m --task math -n 4", "-n", "sample m --task math --num-samples 4"),
         ("sample m -- --seed 3", "--seed", None),
+        ("sample --model m --task math", "--model", "sample m --task math"),
+        ("sample m --task math --max-tokens=4", "--max-tokens", "sample m --task math --max-new-tokens=4"),
+        ("train demo_addition -n 4", "-n", None),
     ],
 )
 def test_an_option_that_can_mean_one_thing_is_taken(command: str, option: str, taken: str | None) -> None:
@@ -107,6 +112,18 @@ def test_other_names_of_options_reach_the_command(swerve: Swerve, tmp_path: Path
     assert "a recipe, whose name comes first" in swerve("train", "seed=3")[2]
     assert swerve("tasks")[:2] == swerve("data", "list")[:2]
     assert "swerve eval RUN" in swerve("evaluate")[2]
+
+
+def test_a_file_of_problems_is_one_whichever_option_names_it(swerve: Swerve, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("question,answer\n1 + 1?,2\n2 + 2?,4\n3 + 3?,6\n")
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/config.json").write_text(json.dumps(SHAPES))
+    asked = ["--max-new-tokens", "8", "--out", "x", "--json"]
+    said = [
+        json.loads(swerve("plan", "sample", str(tmp_path / "m"), option, str(tmp_path / "p.csv"), *asked)[1])["tokens"]
+        for option in ("--task", "--data", "--problems")
+    ]
+    assert said == [{"samples": 3 * 8}] * 3
 
 
 def test_folders_of_models_are_known_without_their_option(swerve: Swerve, tmp_path: Path) -> None:
@@ -132,7 +149,10 @@ def test_folders_of_models_are_known_without_their_option(swerve: Swerve, tmp_pa
         ("grade p.csv --task multiple_choice", "did you mean 'choice'?"),
         ("report mine mine2 --out r.html", "has no ending such as .html: --out r"),
         ("report mine --out r.html", "the report of one is in its folder: swerve report mine"),
-        ("data show table train=q.csv", "it has problem, key; task.fields.question=problem reads it from"),
+        (
+            "data show table train=q.csv",
+            "problem, key; say task.fields.question=problem task.fields.answer=FIELD",
+        ),
         ("report mine --figures --out there", "--out is where several runs are compared; figures are in the folder of"),
         ("report mine --out there", "the report of one is in its folder: swerve report mine"),
         ("data show p.csv", "'p.csv' is a file and no task; the task that has its problems is: table train=p.csv"),

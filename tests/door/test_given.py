@@ -140,11 +140,12 @@ def test_models_that_are_none(tmp_path: Path) -> None:
         ("name the grader with --task KIND (swerve data list)", "name the grader with task=KIND (swerve.tasks())"),
         ("/tmp/swerve-given-ab_1/problems-0f3a.jsonl, line 2 has", "problems, line 2 has"),
         (
-            "; task.fields.question=prompt reads it from another",
-            "; fields={'question': 'prompt'} reads it from another",
+            "; say task.fields.question=q task.fields.answer=a",
+            "; say fields={'question': 'q', 'answer': 'a'}",
         ),
         ("--task 'gsm' is not one", "task='gsm' is not one"),
         ("--task is missing: Give --task math, gsm8k", "task= is missing: Give task=math, gsm8k"),
+        ("Give --task math, gsm8k, k_and_k, ... (x)", "Give task='math', 'gsm8k', 'k_and_k', ... (x)"),
         ("task.train: data source 'x' is", "problems: data source 'x' is"),
         ("task.heldout: data source 'a/x.jsonl' does not exist; did", "problems='a/x.jsonl' does not exist; did"),
         (

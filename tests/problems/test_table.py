@@ -65,15 +65,38 @@ def test_a_row_names_its_own_grader() -> None:
 
 
 def test_a_missing_field_is_explained() -> None:
-    expected = "f.jsonl, line 7 has no field 'question'; it has qestion, answer; did you mean 'qestion'."
+    expected = (
+        "line 7 has no field 'question'; it has qestion, answer; did you mean 'qestion'.; say task.fields.question="
+    )
     with pytest.raises(ArtifactError, match=expected):
         read({}, qestion="Q?", answer="1")
     with pytest.raises(
-        ArtifactError, match="has no field 'answer'; it has question, gold; task.fields.answer=gold reads it"
+        ArtifactError, match="has no field 'answer'; it has question, gold; say task.fields.answer=gold"
     ):
         read({}, question="Q?", gold="1")
     with pytest.raises(ArtifactError, match="no field 'lvel'; it has question, answer, level; did you mean 'level'"):
         read({"fields": {"kind": "lvel"}}, question="Q?", answer="1", level=1)
+
+
+def test_both_fields_that_others_call_otherwise_are_named_at_once() -> None:
+    with pytest.raises(ArtifactError, match="; say task.fields.question=prompt task.fields.answer=target$"):
+        read({}, prompt="Q?", target="1")
+
+
+def test_choices_that_are_not_asked_are_noted(tmp_path: Path) -> None:
+    def notes(**row: Any) -> list[str]:
+        path = write_json_lines(tmp_path / "rows.jsonl", [{"question": "2 + 2?", "answer": "B", **row}])
+        return Table(TableTask(train=(str(path),), heldout=(str(path),))).notes()
+
+    plain = notes()
+    assert notes(question="2 + 2?\nA) 3\nB) 4", choices=["3", "4"]) == notes(choices=[]) == plain
+    for row in (
+        {"choices": ["3", "4"]},
+        {"options": ["3", "4"]},
+        {"choices": {"text": ["3", "4"], "label": ["A", "B"]}},
+    ):
+        (note,) = (note for note in notes(**row) if note not in plain)
+        assert note.startswith(f"heldout: the field {next(iter(row))!r} is no part of what is asked (table-")
 
 
 def test_an_empty_answer_is_no_gold_answer() -> None:

@@ -102,8 +102,8 @@ def judged_responses(path: Path, fields: Mapping[str, str], left_out: LeftOut) -
         yield replace(response, problem=problem, correct=response.verdict, answered=answered)
     if not are_judged:
         graded = path.with_name(f"{path.name.partition('.')[0]}-graded.jsonl")
-        command = f"swerve grade {shlex.quote(str(path))} --task TASK --out {shlex.quote(str(graded))}"
-        raise ArtifactError(f"no response in {path} has a verdict; grade it first: {command}")
+        command = f"swerve grade {shlex.quote(str(path))} --task math --out {shlex.quote(str(graded))}"
+        raise ArtifactError(f"no response in {path} has a verdict; grade it first, such as by mathematics: {command}")
     if not are_grouped:
         raise ArtifactError(f"no response in {path} has text or a number as its {fields['group']!r} (--field group=)")
 

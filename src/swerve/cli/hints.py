@@ -27,6 +27,7 @@ _RESPONSES = ("samples", "rollouts", "completions", "data")
 """What others call the responses that are probed."""
 _OPTIONS = {"problems": "data", "tasks": "task"}
 """What others, and Python, call options of the terminal."""
+_SHORT = {"-o": "--out", "-n": "--num-samples"}
 _KEYS = ("--set", "--override")
 """Options of others before KEY=VALUE, which stands alone here."""
 _FIELDS = ("gold", "response", "question", "problem", "prompt", "group", "id")
@@ -39,6 +40,7 @@ _ELSEWHERE = {
     "compare": "claim BEFORE AFTER",
     "show": "report RUN",
     "plot": "report RUN --figures",
+    "figures": "report RUN --figures",
     "log": "runs",
     "list": "runs",
     "ls": "runs",
@@ -96,31 +98,40 @@ def taken_as(command: PlainCommand, words: Sequence[str], option: str) -> list[s
         return None
     joined, equals, value = words[place].partition("=")
     before, after = list(words[:place]), list(words[place + 1 :])
-    if option == "-o" and "--out" in _options(command):
-        return [*before, f"--out={value}" if equals else "--out", *after]
-    if not option.startswith("--"):
-        return None
-    if option in _KEYS and (equals or after):
-        given = [value] if equals else after[:1]
-        return [*before, *given, *after[1 - len(equals) :]] if "=" in given[0] and _takes_keys(command) else None
-
-    # By another name an option of the command; else the only key of that name, with a value.
     key = joined.lstrip("-").replace("-", "_")
-    name = _OPTIONS.get(key) or (USUAL[key] if key in SAME else None)
-    own = f"--{name.replace('_', '-')}" if name else ""
-    if own in _options(command):
+    given = [value] if equals else [] if not after or after[0].startswith("-") else after[:1]
+    left = after if equals else after[1:]
+
+    # By another name an option of the command.
+    own = _other_name(command, option, key)
+    if own is not None:
         return [*before, f"{own}={value}" if equals else own, *after]
-    if not equals and (not after or after[0].startswith("-")):
+    if not option.startswith("--") or not given:
         return None
-    if key in _OF_PROBLEMS and command.name == "sample":
-        return [*before, f"fields.{_OF_PROBLEMS[key]}={value if equals else after.pop(0)}", *after]
+    # Else a word that stands alone, a field, or the only key of that name, with a value.
+    word = _word_of(command, words, option, key, given[0])
+    return None if word is None else [*before, *word, *left]
+
+
+def _other_name(command: PlainCommand, option: str, key: str) -> str | None:
+    """Return the option of a command that others call otherwise; None: there is none."""
+    name = _OPTIONS.get(key) or (USUAL[key] if key in SAME else None)
+    own = _SHORT.get(option) or (f"--{name.replace('_', '-')}" if name and option.startswith("--") else None)
+    return own if own in _options(command) else None
+
+
+def _word_of(command: PlainCommand, words: Sequence[str], option: str, key: str, value: str) -> list[str] | None:
+    """Return the words that an option of others with its value is to a command; None: it has none."""
+    if option in _KEYS:
+        return [value] if "=" in value and _takes_keys(command) else None
+    if command.name == "sample" and option == "--model":
+        return [value]
+    if command.name == "sample" and key in _OF_PROBLEMS:
+        return [f"fields.{_OF_PROBLEMS[key]}={value}"]
     if key in _FIELDS and "--field" in _options(command):
-        name = {"prompt": "question", "problem": "question"}.get(key, key) if command.name == "grade" else key
-        name = "problem" if name == "question" and command.name != "grade" else name
-        return [*before, "--field", f"{name}={value if equals else after.pop(0)}", *after]
-    if _meant(command, words, key) != [key]:
-        return None
-    return [*before, f"{key}={value if equals else after.pop(0)}", *after]
+        names = {"prompt": "question", "problem": "question"} if command.name == "grade" else {"question": "problem"}
+        return ["--field", f"{names.get(key, key)}={value}"]
+    return [f"{key}={value}"] if _meant(command, words, key) == [key] else None
 
 
 def with_option_meant(command: PlainCommand, words: Sequence[str], error: UnknownKeyError) -> str:
@@ -259,13 +270,15 @@ def command_meant(words: Sequence[str]) -> str:
     """Return, for a message about words that are no command, which command does it, with what is named.
 
     >>> command_meant(["recipes", "demo_addition"]), command_meant(["compare", "a.csv", "b.csv"])
-    ('; did you mean swerve recipes show demo_addition?', '; did you mean swerve claim BEFORE AFTER?')
+    ('; did you mean swerve recipes show demo_addition?', '; did you mean swerve claim a.csv b.csv?')
     """
     from swerve.recipes.files import shipped_recipes
 
     name, *rest = (word for word in words if not word.startswith("-"))
     if name == "compare" and len(rest) > 1 and all(map(is_run, rest)):
         return f"; did you mean {shlex.join(['swerve', 'report', *rest])}?"
+    if name == "compare" and len(rest) == 2:
+        return f"; did you mean {shlex.join(['swerve', 'claim', *rest])}?"
     if name in _ELSEWHERE:
         return f"; did you mean swerve {_ELSEWHERE[name]}?"
     is_recipe = bool(rest) and (rest[0] in shipped_recipes() or rest[0].endswith((".yaml", ".yml")))

@@ -170,6 +170,11 @@ def split_arguments(arguments: Sequence[str], task: str | None) -> tuple[list[st
     return models, changes
 
 
+def is_file_of_problems(task: str | None) -> bool:
+    """Whether what is named as a task is a file of rows."""
+    return task is not None and task.endswith(ROW_FILES) and Path(task).is_file()
+
+
 def _key(argument: str) -> str:
     return argument.partition("=")[0].partition(".")[0].strip()
 
@@ -177,7 +182,7 @@ def _key(argument: str) -> str:
 def _known_keys(task: str | None) -> set[str]:
     from swerve.recipes.task_names import task_kinds
 
-    kind = task_kinds().get("table" if task is None else task)
+    kind = task_kinds().get("table" if task is None or is_file_of_problems(task) else task)
     return {"seed", "task", "fields", *_WORK, *(kind.model_fields if kind else ())}
 
 
@@ -240,7 +245,9 @@ def sample_settings(
     from swerve.recipes.loader import load_settings
     from swerve.recipes.task_names import load_task
 
-    # The problems are a task's, or all of a source.
+    # The problems are a task's, or all of a source, whichever option names it.
+    if data is None and is_file_of_problems(task):
+        task, data = None, task
     if task is None and data is None:
         raise ConfigError("give either --task TASK (see: swerve data list) or --data SPEC, whose problems are sampled")
     split = given.get("split")

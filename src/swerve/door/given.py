@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from swerve.door.keywords import COMMANDS, NAMES, TERMINAL_ONLY
-from swerve.door.kinds import check_kinds
+from swerve.door.kinds import ROW_FILES, check_kinds
 from swerve.errors import ConfigError, ProblemsError, SwerveError, nearest, refusals_told, shown
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _OF_OTHERS = re.compile(r"\b(?:hf|pip|vllm) [a-z]+ [^);]*|(?<=in a terminal: )sw
 _OF_SECTION = re.compile(r"^overrides: '(?:\w+\.)?(\w+)' must")
 """A keyword that is a key of a section."""
 _DEVICE = re.compile(r"\bruntime\.device=(\w+(?::\d+)?)")
-_FIELD_OF_TASK = re.compile(r"task\.fields\.(\w+)=(\w+)")
+_FIELDS_OF_TASK = re.compile(r"task\.fields\.\w+=\w+(?: task\.fields\.\w+=\w+)*")
 _VALUE = r"[A-Z][A-Z=|]*(?!\w)|\d+(?:\.\d+)?(?!\w)|'[^']*'|(?<=task )math\b"
 _PLACE = re.compile(r"(?<![\w-])--out (\S*[./]\w\S*)")
 _OPTION = re.compile(rf"(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?:[ =]({_VALUE}))?")
@@ -96,8 +96,8 @@ def spoken(function: Callable[P, T]) -> Callable[P, T]:
 def _misfit(name: str, signature: inspect.Signature, error: TypeError, keywords: Mapping[str, Any]) -> str:
     """Return what is wrong with the arguments of a function, and how it is called."""
     unknown = next((word for word in keywords if word not in signature.parameters), None)
-    hint = "" if unknown is None else f", and there is no keyword {unknown!r}{nearest(unknown, signature.parameters)}"
-    return f"swerve.{name}: {error}{hint}; write {_form(name, signature)}"
+    said = str(error) if unknown is None else f"there is no keyword {unknown!r}{nearest(unknown, signature.parameters)}"
+    return f"swerve.{name}: {said}; write {_form(name, signature)}"
 
 
 def _form(name: str, signature: inspect.Signature) -> str:
@@ -143,7 +143,8 @@ def in_python(line: str) -> str:
     line = re.sub(r"^problems: data source ('[^']*') (?=does not exist)", r"problems=\1 ", line)
     line = _OF_SECTION.sub(r"\1 must", line)
     line = _DEVICE.sub(r"device='\1'", line).replace("device='auto' or cpu", "device='auto' or 'cpu'")
-    line = _FIELD_OF_TASK.sub(r"fields={'\1': '\2'}", line)
+    line = _FIELDS_OF_TASK.sub(_fields_said, line)
+    line = line.replace("--task math, gsm8k, k_and_k, ...", "task='math', 'gsm8k', 'k_and_k', ...")
     line = _FIELD.sub(r"fields={'\1': '\2'}", line)
     line = _PLACE.sub(r"out='\1'", line)
     return _OPTION.sub(lambda option: f"{_name(option[1])}={option[2] or ''}", line)
@@ -190,6 +191,13 @@ def _written(word: str) -> str:
 
 def _mapping(values: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{key!r}: {value}" for key, value in values.items()) + "}"
+
+
+def _fields_said(found: re.Match[str]) -> str:
+    """Return keys of a table's fields as the keyword that they are."""
+    pairs = (word.removeprefix("task.fields.").partition("=") for word in found[0].split())
+    fields = {name: field for name, _, field in pairs}
+    return f"fields={fields}"
 
 
 def _command(words: str) -> str:
@@ -279,6 +287,8 @@ def task_of(
         if task is not None or fields:
             raise ConfigError("the settings have their task; leave out task= and fields=")
         return None, problems
+    if problems is None and isinstance(task, str) and task.endswith(ROW_FILES) and Path(task).is_file():
+        problems, task = task, None
     is_recipe = isinstance(problems, str) and (problems in shipped_recipes() or problems.endswith((".yaml", ".yml")))
     if isinstance(problems, str) and not Path(problems).exists() and (problems in task_kinds() or is_recipe):
         if task is not None:

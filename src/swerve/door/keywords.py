@@ -61,6 +61,7 @@ USUAL = {
     "k": "num_samples",
     "samples_per_problem": "num_samples",
     "max_length": "max_new_tokens",
+    "max_tokens": "max_new_tokens",
     "temperatures": "temperature",
     "today": "date",
     "batch_size": "batch",
@@ -71,7 +72,8 @@ USUAL = {
 }
 """What others call keywords."""
 SAME = (
-    "n", "samples_per_problem", "temperatures", "today", "batch_size", "max_rows", "num_problems", "system_prompt",
+    "n", "samples_per_problem", "max_tokens", "temperatures", "today", "batch_size", "max_rows", "num_problems",
+    "system_prompt",
 )  # fmt: skip
 """Of these the names that mean the same and nothing else: they are taken, in Python and as options."""
 _ELSEWHERE = {

@@ -138,12 +138,12 @@ class GradingTask:
         # Without a gold answer: an id that is not known, a null, or no such field.
         golds, metadata = self._golds(gold, entry)
         if not golds and kind.needs_gold:
-            if gold is None and self.known:
+            if gold in (None, [], {}) and self.known:
                 raise ArtifactError(
                     f"{entry.place} has no gold answer, and no problem of the problems' file has its id {name!r}"
                     f"{nearest(str(name), self.known)}"
                 )
-            if gold is None and any(key in entry.values for key in self.names["gold"]):
+            if gold in (None, [], {}) and any(key in entry.values for key in self.names["gold"]):
                 return None
             place = entry.key("answer") if is_answer else None
             judged = f" (if {place!r} is the gold one, name the text to judge: --field response=FIELD)" if place else ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from swerve.artifacts.problem_records import is_problem_record, read_problem
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.countdown_rows import countdown_fields
 from swerve.formats.records import FileRecord
-from swerve.problems.family import problem_id
+from swerve.problems.family import Split, problem_id
 from swerve.problems.knights.rows import row_problem
 from swerve.problems.reading import DataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, missing_field, number_of, text_of
@@ -72,6 +73,17 @@ class TableTask(DataTask):
 _PYTHON = "python"
 _LOGIC_RL = "kk_logic"
 """`data_source` of knights and knaves in the files of Logic-RL, whose rows have the puzzle beside the messages."""
+
+
+_CHOICES = ("choices", "options")
+_LOOKED_AT = 100
+
+
+def _has_unasked(problem: Problem, name: str) -> bool:
+    """Whether a problem has a list of choices that its question does not have."""
+    choices = problem.metadata.get(name)
+    choices = choices.get("text") if isinstance(choices, dict) else choices
+    return isinstance(choices, list) and bool(choices) and not all(str(one) in problem.question for one in choices)
 
 
 class Table(ReadFamily[TableTask]):
@@ -150,12 +162,26 @@ class Table(ReadFamily[TableTask]):
             metadata={name: value for name, value in record.values.items() if name not in used and value is not None},
         )
 
+    def remarks(self, split: Split, problems: Iterable[Problem]) -> list[str]:
+        """Return that choices beside the questions are not asked, where that is so of the first problems."""
+        for name in _CHOICES:
+            unasked = [problem.id for problem in islice(problems, _LOOKED_AT) if _has_unasked(problem, name)]
+            if unasked:
+                named = ", ".join(unasked[:3])
+                return [
+                    f"{split}: the field {name!r} is no part of what is asked ({named}); write the choices into the "
+                    "questions, and name the grader choice where the answer is a letter"
+                ]
+        return []
+
     def _missing(self, record: FileRecord, name: str) -> ArtifactError:
-        """Return the error that a record lacks the field of a name, with the field that others call so."""
-        meant = [field for field in _USUAL[name] if has_value(record, field)][:1]
-        said = f"task.fields.{name}={meant[0]}" if meant else f"task.fields.{name}=FIELD"
-        fix = f"; {said} reads it from another"
-        return missing_field(record, self._field(record, name), fix=fix, hints=not meant)
+        """Return the error that a record lacks the field of a name, with the fields that others call so."""
+        meant = {}
+        for lacking in _USUAL:
+            if not has_value(record, self._field(record, lacking)):
+                meant[lacking] = next((field for field in _USUAL[lacking] if has_value(record, field)), "FIELD")
+        fix = f"; say {' '.join(f'task.fields.{own}={field}' for own, field in meant.items())}"
+        return missing_field(record, self._field(record, name), fix=fix, hints=meant[name] == "FIELD")
 
     def _runs_code(self, record: FileRecord, grader: str) -> bool:
         """Whether a record is graded by the task's reward file.

@@ -42,7 +42,9 @@ def recipe_text(name: str, use: RecipeUse = "train") -> str:
         others = [other for other in RECIPE_USES if other != use and name in shipped_recipes(other)]
         hint = f"; `swerve {others[0]} {name}` runs it" if others else nearest(name, names)
         if "=" in name and not name.endswith((".yaml", ".yml")):
-            raise ConfigError(f"{name!r} is a change of a recipe, whose name comes first: {names[0]} {name}")
+            meant = f"demo_{name.removeprefix('task=')}"
+            first = meant if meant in names else names[0]
+            raise ConfigError(f"{name!r} is a change of a recipe, whose name comes first: {first} {name}")
         raise ConfigError(
             f"unknown recipe {name!r}{hint} (shipped: {', '.join(names)}; or give the path of a YAML file)"
         )
