@@ -20,7 +20,7 @@ from swerve.artifacts.samples import read_samples
 from swerve.artifacts.shards import Shard
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, read_table
 from swerve.claim.record import ClaimCard
-from swerve.door.given import spoken
+from swerve.door.spoken import spoken
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError, SwerveError
 from swerve.text import whole_percent
 from tests.json_lines import write_json_lines

@@ -12,7 +12,8 @@ import pytest
 
 import swerve
 from swerve.artifacts.given_rows import rows_of
-from swerve.door.given import in_python, models_of, problem_rows, task_of, write_rows
+from swerve.door.given import models_of, problem_rows, task_of, write_rows
+from swerve.door.spoken import in_python
 from swerve.errors import ConfigError
 from swerve.types import Problem
 

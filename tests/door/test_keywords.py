@@ -23,7 +23,6 @@ from swerve.cli.app import app
 from swerve.config.recipe import Config, ReportConfig
 from swerve.config.sampling import SampleSettings
 from swerve.door.evaluate import EvaluateKeywords
-from swerve.door.given import _name
 from swerve.door.keywords import (
     CLAIM,
     COMMANDS,
@@ -34,6 +33,7 @@ from swerve.door.keywords import (
     keywords_of,
     settings_of,
 )
+from swerve.door.spoken import _name
 from swerve.errors import ConfigError
 
 TASK = {"kind": "addition"}

@@ -38,7 +38,7 @@ class Sampling(Model):
     problem_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Chooses and orders the task's problems, as a recipe's `seed` does."""
     limit: PositiveInt | None = None
-    """Only N of the problems, the first in the order of `problem_seed`; by default all."""
+    """Only N of the problems, the first in the order that the seed gives them; by default all."""
     num_samples: Annotated[PositiveInt, AlsoCalled(("n", "samples_per_prompt", "samples_per_problem"))] = 1
     """Completions per problem, over all temperatures."""
     temperatures: tuple[Temperature, ...] = Field(default=(1.0,), min_length=1)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from swerve.artifacts.frames import Framed, table_of_rows
-from swerve.door.given import spoken
+from swerve.door.spoken import spoken
 from swerve.errors import ConfigError, nearest
 from swerve.text import counted
 

@@ -12,19 +12,11 @@ from swerve.artifacts.output_names import check_output
 from swerve.artifacts.shards import WHOLE, Shard
 from swerve.claim.record import ClaimCard
 from swerve.claim.settings import ClaimSettings
-from swerve.door.given import (
-    is_place,
-    place_of,
-    several,
-    spoken,
-    task_of,
-    temporary_folder,
-    working_folder,
-    write_rows,
-)
+from swerve.door.given import is_place, place_of, several, task_of, temporary_folder, working_folder, write_rows
 from swerve.door.keywords import CLAIM, ClaimKeywords, as_called, check_keywords, keywords_of, settings_of
 from swerve.door.kinds import kind_of
 from swerve.door.sample import SampleSet
+from swerve.door.spoken import spoken
 from swerve.errors import ConfigError
 from swerve.progress import Progress, shown_progress
 

@@ -13,8 +13,9 @@ from swerve.artifacts.responses import Response, by_problem
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import SampleFile, StoredSamples, is_samples_file
 from swerve.door.evaluate import run_of
-from swerve.door.given import in_python, is_place, spoken
+from swerve.door.given import is_place
 from swerve.door.sample import SampleSet
+from swerve.door.spoken import in_python, spoken
 from swerve.errors import ArtifactError, ConfigError, not_there
 
 _FORM = "give runs, what swerve.sample returned, or files of responses"

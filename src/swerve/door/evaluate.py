@@ -11,10 +11,11 @@ from swerve.artifacts.output_names import check_output
 from swerve.artifacts.run import RUNS, RunDirectory, find_run
 from swerve.config.recipe import EvalConfig
 from swerve.config.sampling import SampleSettings
-from swerve.door.given import is_place, models_of, spoken, temporary_folder, working_folder
+from swerve.door.given import is_place, models_of, temporary_folder, working_folder
 from swerve.door.keywords import SampleKeywords, temperatures_of
 from swerve.door.kinds import kind_of
 from swerve.door.sample import asked_settings
+from swerve.door.spoken import spoken
 from swerve.errors import ConfigError, nearest
 from swerve.progress import Progress, shown_progress
 from swerve.settings import STAGE_SECTIONS

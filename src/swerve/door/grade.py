@@ -12,8 +12,9 @@ import pyarrow as pa
 from swerve.artifacts.frames import Framed, table_of_rows
 from swerve.artifacts.given_rows import rows_of
 from swerve.artifacts.samples import SampleFile
-from swerve.door.given import in_python, is_place, problem_rows, spoken, working_folder, write_rows
+from swerve.door.given import is_place, problem_rows, working_folder, write_rows
 from swerve.door.sample import SampleSet
+from swerve.door.spoken import in_python, spoken
 from swerve.errors import ConfigError, shown
 from swerve.estimates import Estimate
 from swerve.notebook import html_rows

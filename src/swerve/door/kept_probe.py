@@ -15,9 +15,10 @@ from swerve.artifacts.response_columns import RESPONSES_SCHEMA
 from swerve.artifacts.responses import Response, write_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import SampleFile, StoredSamples
-from swerve.door.given import in_python, is_place, problem_rows, temporary_folder, working_folder, write_rows
+from swerve.door.given import is_place, problem_rows, temporary_folder, working_folder, write_rows
 from swerve.door.sample import SampleSet
 from swerve.door.saved_models import save_in_memory
+from swerve.door.spoken import in_python
 from swerve.errors import ConfigError
 from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
 from swerve.models.named_models import check_label

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from swerve.artifacts.output_names import check_output
-from swerve.door.given import is_place, spoken
+from swerve.door.given import is_place
 from swerve.door.keywords import torch_word
+from swerve.door.spoken import spoken
 from swerve.errors import ConfigError, NoResponseError, nearest, shown
 from swerve.progress import Progress, shown_progress
 from swerve.schema import choice_said

@@ -16,7 +16,7 @@ from swerve.artifacts.replays import TARGETS, Replays, Taught
 from swerve.artifacts.run import RunDirectory, find_run
 from swerve.config.recipe import Config
 from swerve.config.stages import StageConfig
-from swerve.door.given import spoken
+from swerve.door.spoken import spoken
 from swerve.errors import ArtifactError, ConfigError
 from swerve.models.runtime import set_thread_environment
 from swerve.problems import load_family

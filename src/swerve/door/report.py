@@ -12,8 +12,9 @@ from swerve.artifacts.run import PROBED, RunDirectory, find_run
 from swerve.artifacts.samples import SampleFile, Samples, StoredSamples, is_samples_file
 from swerve.artifacts.study import find_study, read_study, study_report_path
 from swerve.config.recipe import ReportConfig
-from swerve.door.given import is_place, spoken
+from swerve.door.given import is_place
 from swerve.door.sample import SampleSet
+from swerve.door.spoken import spoken
 from swerve.errors import ConfigError, nearest
 from swerve.probe.result import ProbeResult
 from swerve.progress import Progress, shown_progress

@@ -17,8 +17,9 @@ from swerve.artifacts.output_names import check_output
 from swerve.artifacts.responses import Response
 from swerve.artifacts.samples import StoredSamples, file_of_model, how_judged, num_words, right_words
 from swerve.config.sampling import SampleSettings
-from swerve.door.given import models_of, spoken, task_of, temporary_folder, working_folder
+from swerve.door.given import models_of, task_of, temporary_folder, working_folder
 from swerve.door.keywords import SAMPLING, SampleKeywords, as_called, check_keywords, keywords_of, settings_of
+from swerve.door.spoken import spoken
 from swerve.errors import ConfigError, nearest, refusals_told
 from swerve.progress import Progress, shown_progress
 
