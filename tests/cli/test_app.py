@@ -544,7 +544,7 @@ def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path:
     assert [line.partition(" steps")[0] for line in stages] == ["stage sft: 500", "stage dpo: 8", "stage rl: 80"]
     assert (status, first) == (0, f"mine.yaml: valid, configuration {config_hash(config)}")
     assert heading.split() == ["WHAT", "HOW", "MUCH", "OF", "WHAT"]
-    held = r"memory +0.1\d of [\d.]+ GB +stage rl: weights 0.0004, .*, sampling 0.0\d+, libraries 0.08"
+    held = r"memory +0.4 of [\d.]+ GB +stage rl: weights 0.0004, .*, sampling 0.0\d+, libraries 0.34"
     assert re.fullmatch(held, memory)
     assert re.fullmatch(r"disk +0.02\d GB +weights of 10 checkpoints 0.004, .*; \d+ GB are free in .*", disk)
     assert re.fullmatch(r"tokens, training +2,479,104 +at most", tokens)  # 500 x 64, 8 x 2 x 32, 80 x 128 texts
