@@ -549,14 +549,14 @@ def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path:
     assert re.fullmatch(r"disk +0.02\d GB +weights of 10 checkpoints 0.004, .*; \d+ GB are free in .*", disk)
     assert re.fullmatch(r"tokens, training +2,479,104 +at most", tokens)  # 500 x 64, 8 x 2 x 32, 80 x 128 texts
     status, _, error = swerve("config", "check", "mine.yaml", "--memory", "0.02")
-    assert (status, error.startswith("swerve: error: stage 'rl' needs about 0.1")) == (2, True)
+    assert (status, error.startswith("swerve: error: stage 'rl' needs about 0.4")) == (2, True)
     assert error.endswith("lower stages.rl.tokens_per_batch, or set runtime.activation_checkpointing=full\n")
     rerun = "runtime.activation_checkpointing=full"
     status, _, error = swerve("config", "check", "mine.yaml", rerun, "--memory", "0.01")
     assert (status, error.endswith("lower stages.rl.tokens_per_batch\n")) == (2, True)
     given = ("mine.yaml", "rollout.engine={kind: server}", "--memory", "1")
     out = swerve("config", "check", *given)[1]
-    assert re.search(r"server, same device +0\.\d+ GB or more .*; --gpu-memory-utilization 0\.8\d at most\n", out)
+    assert re.search(r"server, same device +0\.\d+ GB or more .*; --gpu-memory-utilization 0\.[56]\d at most\n", out)
     assert re.search(r"server, elsewhere +0 GB +it holds its own\n", out)
     assert not re.search("memory .*sampling", out)
     for size in ("0", "nan", "inf"):
