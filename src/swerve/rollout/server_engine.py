@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from contextlib import suppress
 from functools import cached_property
 from math import ceil
@@ -36,6 +36,8 @@ _LOG = logging.getLogger(__name__)
 """Says on stderr what is waited for; rich shows it above its progress."""
 _PAUSE = 0.5
 """Seconds between two looks at a server that is waited for."""
+_HEARD_SECONDS = 1.0
+"""After which a signal is heard that came just before a wait began."""
 _PROBE_SECONDS = 60.0
 """For one token, of a server without other requests."""
 _SILENCE = 120.0
@@ -105,6 +107,8 @@ class ServerEngine(Engine):
             raise EngineError("the engine was closed")
         done = self._network.start(work)
         try:
+            while not wait([done], timeout=_HEARD_SECONDS).done:
+                pass  # a signal that came just before the wait began is heard now
             return done.result()
         except CancelledError:
             raise EngineError("the engine was closed") from None
