@@ -114,7 +114,7 @@ def taken_as(command: PlainCommand, words: Sequence[str], option: str) -> list[s
 
 
 def _other_name(command: PlainCommand, option: str, key: str) -> str | None:
-    """Return the option of a command that others call otherwise; None: there is none."""
+    """Return the option of a command that others call otherwise; None: the command has no such option."""
     name = _OPTIONS.get(key) or (USUAL[key] if key in SAME else None)
     own = _SHORT.get(option) or (f"--{name.replace('_', '-')}" if name and option.startswith("--") else None)
     return own if own in _options(command) else None

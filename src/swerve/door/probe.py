@@ -127,9 +127,9 @@ def probe(
             datasets, a mapping of columns) is read by row, like the lines of a file. Or what `swerve.sample` returned:
             the first model's samples, or with causal tests rollouts chosen by both models'.
         overrides: further changes of a run's settings.
-        causal: True: from the same prefix the reference goes on with its token and with the checkpoint's, and both are
-            graded; a mapping changes the settings of it, such as `{"num_continuations": 32}`. It needs responses with
-            gold answers and a grader, which samples have.
+        causal: True: from the same prefix the reference continues with its token and with the checkpoint's, and both
+            are graded; a mapping changes the settings of it, such as `{"num_continuations": 32}`. It needs responses
+            with gold answers and a grader, which samples have.
         out: the folder of tables and findings, which `swerve.report` reads; interrupted, the same call continues. None:
             with causal tests a temporary folder, which lasts as long as the result.
         task: whose grader judges responses and causal tests, such as `"math"`; by default that of each problem.

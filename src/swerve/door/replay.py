@@ -150,7 +150,7 @@ def _check_repeats(run: RunDirectory, config: Config, meant: Sequence[Override],
     """Check that changes repeat what the run's configuration says, as they do of a run that was copied here.
 
     Raises:
-        ConfigError: one is another value, and the message says what makes such a change; or it is none of the recipe.
+        ConfigError: one is another value, and the message says what makes such a change; or the recipe has no such key.
     """
     try:
         if load_config(run, *meant) == config:

@@ -206,7 +206,7 @@ def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -
 def completion_length(
     asked: int | None, models: Iterable[tuple[str, PreTrainedConfig, Sequence[Prompt]]]
 ) -> tuple[int, str | None]:
-    """Return how long a completion may be, and what there is to say of it.
+    """Return how long a completion may be, and a note where the models shorten it.
 
     It is what was asked for, else what fits every model, `MOST_NEW_TOKENS` at most.
 
