@@ -148,6 +148,10 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, num: int) -> Iterator[None]:
         yield
 
 
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.slow
 def test_rows_of_replays_and_the_same_bytes_after_an_interruption(
     copied: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +181,16 @@ def test_rows_of_replays_and_the_same_bytes_after_an_interruption(
         swerve.replay(copied, **asked)
         assert path.read_bytes() == whole
         assert not path.with_suffix(".partial").exists()
+
+    # Nor are parts left where the end came between the whole and theirs.
+    path.unlink()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(counterfactual.Parts, "finish", interrupted)
+        swerve.replay(copied, **asked)
+    assert path.with_suffix(".partial").exists()
+    swerve.replay(copied, **asked)
+    assert path.read_bytes() == whole
+    assert not path.with_suffix(".partial").exists()
 
 
 def test_steps_lost_are_those_since_the_unchanged_replay_was_where_the_changed_one_ends() -> None:

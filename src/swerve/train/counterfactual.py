@@ -60,10 +60,11 @@ def run_on(
     first, stop, again = stretch.first, stretch.stop, variations[0].again
     inputs: dict[str, Any] = {"run": run.identity(), "first": first, "stop": stop, "again": again}
     whole = {**inputs, "variations": [digest_of(repr(variation)) for variation in variations]}
+    parts = Parts(path.with_suffix(".partial"), inputs)
     if path.is_file() and (known := read_sealed(path)).get("inputs") == whole:
+        parts.finish()  # where a kill came between the whole and their end
         progress.note(f"{path} is complete: nothing to do")
         return Replays.model_validate(known)
-    parts = Parts(path.with_suffix(".partial"), inputs)
     # Beside the changes, what rounding and other seeds make; micro-batches of a quarter of a step add in another order.
     rows = read_rollouts(run, stretch.before + first + 1)
     num_tokens = sum(len(row["prompt_ids"]) + len(row["completion_ids"]) for row in rows)
