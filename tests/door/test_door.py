@@ -44,6 +44,18 @@ def samples(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     return swerve.sample(models, PROBLEMS, num_samples=2, out=tmp_path_factory.mktemp("door") / "samples", **LITTLE)
 
 
+def test_texts_longer_than_a_path_are_texts(models: dict[str, Path]) -> None:
+    text = "2 2 + 3 4 =".ljust(300)
+    for given in ([text], [(text, text)], [{"prompt": text, "response": text}]):
+        probed = swerve.probe(models["base"], models["tuned"], given, progress=False)
+        assert len(probed.to_pandas()) > 2
+    for call in (swerve.compare, swerve.grade, swerve.report, swerve.claim):
+        with pytest.raises(SwerveError):
+            call(text)
+    with pytest.raises(ConfigError, match=r"^an empty list is nothing that can be compared"):
+        swerve.compare([], [])
+
+
 def test_samples_are_iterable_frames_and_three_lines(samples: Any, tmp_path: Path) -> None:
     assert samples.labels == ["base", "tuned"]
     assert len(samples) == len(list(samples)) == 12

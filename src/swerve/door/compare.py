@@ -77,10 +77,11 @@ def _read(
         return _named(label or checkpoint or run.path.name, _evaluated(run, checkpoint))
     if isinstance(source, SampleFile | StoredSamples):
         return _named(label or source.info.model.label, iter(source.samples))
-    if isinstance(source, Sequence) and not isinstance(source, str):
-        return _named(label or str(source[0].label if source else None), iter(source))
     if not is_place(source):
-        raise ConfigError(f"a {type(source).__name__} is nothing that can be compared; {_FORM}")
+        if not isinstance(source, Sequence) or not source or not all(isinstance(one, Response) for one in source):
+            is_empty = "an empty " * (isinstance(source, Sequence) and not source) or "a "
+            raise ConfigError(f"{is_empty}{type(source).__name__} is nothing that can be compared; {_FORM}")
+        return _named(label or str(source[0].label), iter(source))
     path = Path(source)
     if not path.exists():
         raise ArtifactError(f"{path} {not_there(str(path), _FORM)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -143,14 +144,14 @@ def run_of(given: Any) -> RunDirectory | None:
     if isinstance(given, RunDirectory):
         return given
     places = (Path(given), RUNS / given) if is_place(given) else ()
-    return next((RunDirectory(place) for place in places if (place / "run.json").is_file()), None)
+    return next((RunDirectory(place) for place in places if os.path.isfile(place / "run.json")), None)
 
 
 def _is_model(given: Any) -> bool:
     """Whether something is a model, or several, and no name of a run that is not there."""
     if not is_place(given):
         return True
-    is_folder = any((Path(given) / name).is_file() for name in ("config.json", "adapter_config.json"))
+    is_folder = any(os.path.isfile(Path(given) / name) for name in ("config.json", "adapter_config.json"))
     if is_folder:
         raise ConfigError(f"{given} is a model; say on what it is evaluated: problems=, or task= (swerve.tasks())")
     return False

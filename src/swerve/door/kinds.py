@@ -146,9 +146,9 @@ def kind_of(given: Any) -> str | None:
         return _KINDS[type(given).__name__]
     if isinstance(given, str | os.PathLike):
         place = Path(given)
-        if any((place / name).is_file() for name in _MODEL_FILES):
+        if any(os.path.isfile(place / name) for name in _MODEL_FILES):  # a text may be longer than a path
             return "model"
-        return "file" if place.suffix in ROW_FILES and place.is_file() else None
+        return "file" if place.suffix in ROW_FILES and os.path.isfile(place) else None
     if isinstance(given, Mapping | list | tuple):
         first: Any = next(iter(given.values() if isinstance(given, Mapping) else given), None)
         is_column = isinstance(given, Mapping) and isinstance(first, list) and not kind_of(first)

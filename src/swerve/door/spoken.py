@@ -65,9 +65,9 @@ def spoken(function: Callable[P, T]) -> Callable[P, T]:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise ConfigError(_misfit(function.__name__, signature, error, kwargs)) from None
-        check_kinds(function.__name__, bound.arguments)
         try:
             with refusals_told():
+                check_kinds(function.__name__, bound.arguments)
                 return function(*args, **kwargs)
         except ProblemsError as error:
             error.lines = tuple(map(in_python, error.lines))
