@@ -295,7 +295,8 @@ def _key_meant(model: type[BaseModel], path: KeyPath, data: Any) -> str:
     starts = [path[:-1], *sorted(lists, key=len)] if rest else []
     whole = next(filter(None, (_key_below(model, start, (name, *rest), data) for start in starts)), None)
     also = {called: place[-1] for called, place in every if place[:-1] == path[:-1]}
-    if meant := known.get(name) or whole or also.get(name):
+    deeper = dotted((*path[:-1], *known[name].split(".")), data) if "." in known.get(name, "") else None
+    if meant := deeper or known.get(name) or whole or also.get(name):
         return f"; did you mean '{meant}'?"
     # A key that stands elsewhere; a slip of one that is here, or of one elsewhere.
     own = [key for key, place in known.items() if key == place]

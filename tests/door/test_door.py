@@ -461,6 +461,8 @@ def test_answers_are_graded_in_every_form(samples: Any, tmp_path: Path) -> None:
         "right: 1, 100% (3 to 100)", "no answer: 0; graded 1",
         "left out: 1: no response (answers, line 2 has null as its response)",
     ]  # fmt: skip
+    pairs = swerve.grade([("4", "4"), (None, "5")], task="math", progress=False)
+    assert (len(pairs), pairs.summary["num_graded"]) == (1, 1)
     known = [{"id": row["question"], "question": row["question"], "answer": row["answer"]} for row in null]
     assert swerve.grade(null, task="math", problems=known, progress=False).summary["num_right"] == 1
     one = swerve.grade([("It is 4.", "4")], task="math", progress=False)
@@ -494,6 +496,7 @@ def test_what_was_typed_otherwise_is_named_with_what_to_write(samples: Any, mode
         ),
         (lambda: swerve.grade(PROBLEMS, field={"gold": "key"}), r"'field'; it is 'fields' here: write swerve.grade\("),
         (lambda: swerve.replay("mine", set={"kl.coef": 1}), r"'settings' here: write swerve.replay\(run, ...\)"),
+        (lambda: swerve.replay("mine", lr=1e-4), r"no keyword 'lr'.*settings=\{'optimizer.lr': 1e-5\}"),
         (lambda: swerve.sample(base, PROBLEMS, template_arg={"a": 1}), "'template_arg'; it is 'template_args' here"),
         (lambda: swerve.probe(base, tuned, PROBLEMS), r"no response .*; swerve.sample\(models, problems\) has models"),
         (

@@ -104,7 +104,7 @@ def test_values_and_defaults(recipe: Path) -> None:
         (
             "    steps: 10\n",
             "    steps: 10\n    lr: 1\n",
-            "recipe.yaml:10: unknown key 'stages.sft.lr'; did you mean 'optimizer.lr'?",
+            "recipe.yaml:10: unknown key 'stages.sft.lr'; did you mean 'stages.sft.optimizer.lr'?",
         ),
         (
             "task: addition",
@@ -190,7 +190,10 @@ def test_error_lines(recipe: Path, old: str, new: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("stages.rl.lr=1", "override 'stages.rl.lr=1': unknown key 'stages.polish.lr'; did you mean 'optimizer.lr'?"),
+        (
+            "stages.rl.lr=1",
+            "override 'stages.rl.lr=1': unknown key 'stages.polish.lr'; did you mean 'stages.polish.optimizer.lr'?",
+        ),
         (
             "stages.polsh.steps=1",
             "override 'stages.polsh.steps=1': 'stages' has no item 'polsh'; it has sft, polish; did you mean 'polish'?",

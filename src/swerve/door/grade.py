@@ -188,7 +188,7 @@ def _answers(answers: Any, folder: Path) -> Path:
         return Path(answers)
     rows = rows_of(answers, what="answers", form=_FORM)
     for number, row in enumerate(rows):
-        if isinstance(row, tuple | list) and len(row) == 2 and isinstance(row[0], str):
+        if isinstance(row, tuple | list) and len(row) == 2 and isinstance(row[0], str | None):
             rows[number] = {"response": row[0], "gold": row[1]}
         elif not isinstance(row, Mapping):
             raise ConfigError(f"answer {number} is {shown(row)}; {_FORM}, or pairs (response, gold)")

@@ -42,6 +42,7 @@ _EXAMPLES = {
     "claim": "swerve.claim(base, rl, task='math', limit=20)",
     "grade": "swerve.grade('answers.jsonl', task='math')",
     "probe": "swerve.probe(base, rl, samples, causal=True)",
+    "replay": "swerve.replay(run, start=20, settings={'optimizer.lr': 1e-5})",
 }
 """Of functions with many keywords a call."""
 
@@ -84,7 +85,8 @@ def _misfit(name: str, signature: inspect.Signature, error: TypeError, keywords:
     """Return what is wrong with the arguments of a function, and how it is called."""
     unknown = next((word for word in keywords if word not in signature.parameters), None)
     said = str(error) if unknown is None else f"there is no keyword {unknown!r}{nearest(unknown, signature.parameters)}"
-    return f"swerve.{name}: {said}; write {_form(name, signature)}"
+    example = f", such as {_EXAMPLES[name]}" if name in _EXAMPLES else ""
+    return f"swerve.{name}: {said}; write {_form(name, signature)}{example}"
 
 
 def _form(name: str, signature: inspect.Signature) -> str:
