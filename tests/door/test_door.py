@@ -462,7 +462,7 @@ def test_answers_are_graded_in_every_form(samples: Any, tmp_path: Path) -> None:
         "left out: 1: no response (answers, line 2 has null as its response)",
     ]  # fmt: skip
     pairs = swerve.grade([("4", "4"), (None, "5")], task="math", progress=False)
-    assert (len(pairs), pairs.summary["num_graded"]) == (1, 1)
+    assert (len(pairs), pairs.summary["num_records"]) == (1, 1)
     known = [{"id": row["question"], "question": row["question"], "answer": row["answer"]} for row in null]
     assert swerve.grade(null, task="math", problems=known, progress=False).summary["num_right"] == 1
     one = swerve.grade([("It is 4.", "4")], task="math", progress=False)
