@@ -347,7 +347,7 @@ def test_demo_runs_every_stage(swerve: Swerve, stages: Stages) -> None:
     ]
     *verdicts, last = out.splitlines()
     assert verdicts == [
-        "One training run; what holds over several: swerve demo --seeds 5",
+        "One training run; what holds over several: swerve demo task=knights_knaves --seeds 5",
         "Not tested: whether the changed token causes the answer. No token was forced at a spike: there is no rollout "
         "to compare.",
     ]

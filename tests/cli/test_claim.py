@@ -246,8 +246,8 @@ def test_samples_without_a_verdict_are_left_out_and_counted(swerve: Swerve, file
         (["base.parquet", "owner/model"], 2, "base.parquet and owner/model are a model and a file; give two models"),
         (["x=base.parquet", "x=rl.parquet"], 2, "all files are called 'x'"),
         (["base.parquet", "rl.parquet", "--parts", "acuracy"], 2, "did you mean 'accuracy'?"),
-        (["base.parquet", "rl.parquet", "--shard", "1/2"], 2, "two files have their task and their samples"),
-        (["base.parquet", "rl.parquet", "--costs"], 2, "two files have their task and their samples"),
+        (["base.parquet", "rl.parquet", "--shard", "1/2"], 2, "--shard: leave it out, for files have their task"),
+        (["base.parquet", "rl.parquet", "--costs"], 2, "--costs: leave it out, for files have their task"),
         (["owner/a", "owner/b"], 2, "give either --task TASK"),
         (["owner/a", "owner/b", "--task", "addition", "--ranks", "x"], 2, "--ranks: 'ranks.0' must be"),
         (

@@ -195,8 +195,21 @@ def test_where_many_are_unparsed_the_extraction_that_reads_them_is_named(swerve:
     file = write_json_lines(tmp_path / "rows.jsonl", [{"gold": "18", "response": text} for text in texts])
     _, _, err = swerve("grade", "--task", "math", "extraction=boxed", str(file))
     assert r"7 of 8 answers have no \boxed{}; extraction=auto reads 7" in err
+    assert "end with their gold answer" not in err
     _, _, err = swerve("grade", "--task", "math", str(file))
     assert "extraction=" not in err
+
+
+def test_where_another_grader_may_be_meant_it_is_said(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [
+        {"question": "7 x 8 =", "answer": "0 5 6", "response": f"8 x 7 = 56 ; answer {text}"}
+        for text in ("0 5 6", "0 5 4")
+    ]
+    file = write_json_lines(tmp_path / "rows.jsonl", rows * 2)
+    _, _, err = swerve("grade", "--task", "math", str(file))
+    said = "2 of the 4 answers judged wrong end with their gold answer, word for word: if math is not the grader that"
+    assert said in err
+    assert "word for word" not in swerve("grade", "--task", "multiplication", str(file))[2]
 
 
 def test_a_text_that_is_still_thinking_gives_no_answer(swerve: Swerve, tmp_path: Path) -> None:

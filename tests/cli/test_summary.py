@@ -69,6 +69,8 @@ def test_headlines_are_the_first_screen_of_the_report(run: RunDirectory) -> None
         "because the two were not compared problem by problem."
     )
     assert lines[-1] == "Report, after 1 min 35 s: report.html"
+    changed = demo_text(run, Path("report.html"), seconds=95.2, changes=["task=addition", "seed=3"])
+    assert "swerve demo task=addition --seeds 5\n" in changed
 
 
 def test_headlines_over_seeds_say_who_says_them(filled: Any, tmp_path: Path) -> None:

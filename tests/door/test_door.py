@@ -238,7 +238,7 @@ def test_samples_runs_and_files_are_compared(samples: Any, small_run: Any) -> No
     assert repr(mixed).splitlines()[1].startswith("right (all temperatures; to_pandas() has each): a ")
     for given, said in (
         ((samples["base"],), "1 to compare; give runs"),
-        ((samples.table(), samples["base"]), "^swerve.compare takes runs, .*, and is given rows \\(Table\\); "),
+        ((samples.table(), samples["base"]), "two are called 'base'; give them names"),
         ((samples["base"], samples["base"]), "two are called 'base'; give them names"),
         ((samples["base"], "nothing.jsonl"), "nothing.jsonl does not exist"),
         ((samples["base"], 3), "swerve.compare takes runs, .*, and not 3, of type int"),
@@ -480,6 +480,30 @@ def test_answers_are_graded_in_every_form(samples: Any, tmp_path: Path) -> None:
             swerve.grade(given, **keywords)
 
 
+def test_grades_and_tables_are_compared_and_have_a_card(samples: Any, models: dict[str, Path], tmp_path: Path) -> None:
+    rows = {
+        name: [{**row, "id": row["question"], "response": answer} for row in PROBLEMS for answer in answers]
+        for name, answers in (("early", ["4 6", "5 6"]), ("late", ["4 6", "4 6"]))
+    }
+    graded = {name: swerve.grade(own, task="addition", progress=False) for name, own in rows.items()}
+    means = {name: grades.right.mean for name, grades in graded.items()}
+    for given in (graded, {name: grades.to_pandas() for name, grades in graded.items()}):
+        found = swerve.compare(given)
+        assert {row.model: row.accuracy.mean for row in found.rows} == pytest.approx(means)
+    unnamed = swerve.compare(graded["early"], graded["late"].to_pandas())
+    assert [row.model for row in unnamed.rows] == ["answers 1", "answers 2"]
+    # A table of several models is as many sources, and says the same as their samples.
+    of_table, of_samples = swerve.compare(samples.to_pandas()), swerve.compare(samples)
+    for one, other in zip(of_table.rows, of_samples.rows, strict=True):
+        assert (one.model, one.accuracy, one.mean_reward) == (other.model, other.accuracy, other.mean_reward)
+    # The same call finds its card again, wherever rows are written in between.
+    card = swerve.claim(*graded.values(), out=tmp_path / "card", progress=False)
+    again = swerve.claim(*graded.values(), out=tmp_path / "card", progress=False)
+    assert again.model_dump_json(exclude={"made"}) == card.model_dump_json(exclude={"made"})
+    with pytest.raises(ConfigError, match="is not what the card in .* is of"):
+        swerve.claim(graded["late"], graded["early"], out=tmp_path / "card", progress=False)
+
+
 def test_what_was_typed_otherwise_is_named_with_what_to_write(samples: Any, models: dict[str, Path]) -> None:
     base, tuned = models.values()
     lines: tuple[tuple[Callable[[], Any], str], ...] = (
@@ -537,7 +561,9 @@ def test_what_is_of_another_kind_is_said_with_what_takes_it(samples: Any, models
         (lambda: swerve.grade(base), "^swerve.grade takes a list of mappings with response and gold, .* given a model"),
         (lambda: swerve.report(samples.comparison), r"is given a comparison; its table is comparison.to_pandas\(\)"),
         (lambda: swerve.report([samples, samples]), r"a page is of one thing, got .*; swerve.compare\(...\) compares"),
-        (lambda: swerve.compare(grades, grades), "is given what swerve.grade returned; its table is"),
+        (lambda: swerve.probe(base, base, grades), "is given what swerve.grade returned; its table is"),
+        (lambda: grades["correct"], "rows have numbers, got 'correct'; the columns of grades.to_pandas\\(\\) are"),
+        (lambda: swerve.compare(base, base, task="addition"), "^swerve.compare takes runs, .*, and is given a model"),
         (lambda: swerve.grade(probed), r"is given what swerve.probe returned; swerve.report\(result\) makes its page"),
         (lambda: swerve.evaluate(rows), r"is given rows \(list\); .*swerve.grade\(rows, task='math'\) answers"),
         (lambda: swerve.evaluate(samples, rows), r"is given samples; swerve.report\(samples\), "),

@@ -151,6 +151,26 @@ def test_one_kind_and_one_model_need_no_columns_of_their_own() -> None:
     ]
 
 
+def test_answers_that_end_with_their_gold_one_and_are_wrong_are_told() -> None:
+    def answers(texts: Sequence[str], **changes: Any) -> list[Response]:
+        given = _responses("base", [[0, 0]] * len(texts), last="stop")
+        texts = [text for text in texts for _ in range(2)]
+        return [
+            replace(one, problem=replace(one.problem, answer="5 0 4"), text=text, answered=True, **changes)
+            for one, text in zip(given, texts, strict=True)
+        ]
+
+    named = answers(["so answer 5 0 4.", "it is **5 0 4**", "4", "5 0 4 or 6"])
+    (note,) = compare([named]).notes
+    assert note.startswith("4 of the 8 answers judged wrong end with their gold answer, word for word: if addition is")
+    assert compare([named], pooled=True).notes == (note,)
+    assert comparison_notes(compare([named]))[-1] == note
+    # One is chance; right answers, other programs' verdicts and missing answers say nothing of a grader.
+    assert compare([named[1:2] + named[4:]]).notes == ()
+    for changes in ({"correct": True}, {"status": None}, {"extracted": None, "answered": False}):
+        assert compare([[replace(one, **changes) for one in named]]).notes == ()  # type: ignore[arg-type]
+
+
 def test_both_averages_are_named_and_kinds_count_the_same() -> None:
     first = _responses("base", [[1], [1], [1], [0], [1]])  # kinds of 3 and 2 problems
     (row,) = compare([first]).rows

@@ -4,13 +4,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.grading.text import grade_choice, grade_exact, grade_final_answer
+from swerve.grading.text import Misread, grade_choice, grade_exact, grade_final_answer
 from swerve.types import Problem
 from tests.cases import each
 
 
 def problem(gold: str, *alternatives: str) -> Problem:
     return Problem(id="p", family="table", question="", answer=gold, alternatives=alternatives)
+
+
+@pytest.mark.parametrize(
+    ("text", "num"),
+    [
+        ("so it is Paris.", 1),
+        ("City of\nLight", 1),
+        ("**Paris**", 1),
+        ("Paris, of course", 0),
+        ("Nonparis Paris2", 0),
+        ("", 0),
+    ],
+)
+def test_misread(text: str, num: int) -> None:
+    misread = Misread()
+    for answer in (text, text, "Lyon"):
+        misread.add(problem("Paris", "City of Light"), answer)
+    assert (misread.note is not None) == bool(num)
+    empty = Misread()
+    empty.add(problem(""), "")
+    empty.add(problem(" . "), ".")
+    assert empty.note is None
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ class Comparison(Framed, Record):
     graders: tuple[str, ...] = ()
     """What judged the responses; empty: other programs did."""
     notes: tuple[str, ...] = ()
-    """What files have that took no part, in sentences."""
+    """What files have that took no part, and answers that may have been misread, in sentences."""
 
     @property
     def num_differences(self) -> int:

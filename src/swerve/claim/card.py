@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +99,11 @@ def _inputs(
     sides: Sequence[Side], contents: Sequence[str], problems: Sequence[Problem], settings: ClaimSettings
 ) -> dict[str, Any]:
     """Return what a card is of: cards of other inputs are other cards."""
+    of_files = {"task"} if sides[0].model is None else set()  # it says where the files are, and they may be moved
     inputs: dict[str, Any] = {
         "models": [[side.label, content] for side, content in zip(sides, contents, strict=True)],
         "problems": problems_digest(problems),
-        "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING),
+        "settings": settings.model_dump(mode="json", exclude=_CHANGES_NOTHING | of_files),
     }
     if any(side.fields for side in sides):
         inputs["fields"] = [dict(side.fields) for side in sides]
@@ -199,7 +200,10 @@ def _earlier_card(
     elif begun is None and page.exists():
         progress.note(f"{path} is missing: the card is made again")
     if (known and known.inputs != digest_of(parts.inputs)) or begun not in (None, parts.inputs):
-        raise ConfigError(f"{out} has a card of other models, problems or settings; give another --out, or delete it")
+        raise ConfigError(
+            f"{out} has a card of other models, problems or settings; give another --out, such as --out {_free(out)}, "
+            "or delete it"
+        )
     if known:
         from swerve.claim.page import claim_html
 
@@ -207,6 +211,12 @@ def _earlier_card(
             _write_page(out, known)
             progress.note(f"{page} was not the page of {path}: written again")
     return known
+
+
+def _free(out: Path) -> str:
+    """Return a folder beside another that is not there."""
+    places = (out.with_name(f"{out.name}-{number}") for number in count(2))
+    return shlex.quote(str(next(place for place in places if not place.exists())))
 
 
 def _clear(out: Path) -> None:
@@ -240,7 +250,7 @@ def _check_known(card: ClaimCard, sides: Sequence[Side], contents: tuple[str, ..
         if content != known:
             raise ConfigError(
                 f"{side.model or side.samples} is not what the card in {out} is of: it has changed, or is another; put "
-                "it back, or give another --out"
+                f"it back, or give another --out, such as --out {_free(out)}"
             )
         if side.model is not None:
             from swerve.models.model_folder import verify_folder

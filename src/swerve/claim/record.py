@@ -147,6 +147,8 @@ class ClaimCard(Framed, Record):
         return "\n".join(shown if self._folder is None else [*shown, self._kept()])
 
     def _instead_of(self, name: str) -> str | None:
+        if name in ("to_dict", "to_json", "json", "dict"):
+            return "model_dump() is a mapping of it, model_dump_json() a text"
         return "swerve.claim(..., out=FOLDER) keeps a card" if name == "save" else None
 
     def _kept(self) -> str:

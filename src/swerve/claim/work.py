@@ -21,6 +21,7 @@ from swerve.claim.design import CardSize, num_alike
 from swerve.claim.settings import ClaimSettings
 from swerve.config.sampling import SampleJob
 from swerve.errors import ArtifactError
+from swerve.eval.comparison import misread_of
 from swerve.eval.pairing import Paired, check_asked, paired
 from swerve.eval.sampling import sample_jobs
 from swerve.formats.imported_problems import has_made_id
@@ -308,7 +309,8 @@ class Work:
             for label, (own, _), kept in zip(labels, read, judged, strict=True)
             if len(kept) < len(own)
         ]
-        return result._replace(notes=[*left_out, *result.notes])
+        misread = misread_of([*judged[0], *judged[1]]).note
+        return result._replace(notes=[*left_out, *filter(None, [misread]), *result.notes])
 
     @cached_property
     def greedy(self) -> tuple[list[Response], list[Response]]:

@@ -86,8 +86,8 @@ def claim(
 
     # Files have their problems and samples; models are sampled from.
     if sides[0].samples:
-        is_more = bool(task or data or others or changes or costs or shard.is_divided or planning)
-        settings = _of_files(sides, given, is_more=is_more)
+        more = {"--task": task, "--data": data, "--other": others, "--costs": costs, "--shard": shard.is_divided}
+        settings = _of_files(sides, given, [*(name for name, value in more.items() if value), *changes], task)
     else:
         settings = _of_models(given, task, data, changes, others or ())
         _check_folders(sides, settings.max_new_tokens, is_planned=planning is not None)
@@ -122,20 +122,28 @@ def _given(context: typer.Context) -> dict[str, Override]:
     return given
 
 
-def _of_files(sides: Sequence[Side], given: Mapping[str, Override], *, is_more: bool) -> ClaimSettings:
+def _of_files(
+    sides: Sequence[Side], given: Mapping[str, Override], more: Sequence[str], task: str | None
+) -> ClaimSettings:
     """Return the settings of a card of files.
 
     Args:
         sides: each with its file.
         given: what was given of the settings.
-        is_more: whether something was given that is of models alone.
+        more: words that were given and are of models alone.
+        task: that was given.
     """
+    from swerve.artifacts.samples import is_samples_file
     from swerve.claim.sides import settings_of_files
 
-    if is_more or given.keys() - {"parts", "common", "study"}:
+    more = [*more, *(override.text for name, override in given.items() if name not in ("parts", "common", "study"))]
+    if more:
+        path = sides[0].samples
+        ungraded = f"; files without verdicts are graded first: swerve grade {path} --task {task} --out graded.jsonl"
         raise ConfigError(
-            "two files have their task and their samples: beside them give --parts, --common, --field, --study, "
-            "--out and --figures"
+            f"{', '.join(more)}: leave it out, for files have their task, their samples and their verdicts; beside "
+            "them there are --parts, --common, --field, --study, --out and --figures"
+            f"{ungraded if task and path and not is_samples_file(path) else ''}"
         )
     return settings_of_files(sides, given.values())
 

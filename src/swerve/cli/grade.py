@@ -213,7 +213,7 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
         more = len(summary["values"]) - len(shown)
         lines.append(f"values: {', '.join(shown)}{f' and {more} more' if more else ''}")
     lines += [f"  {count} x {detail}" for detail, count in summary["failures"].items()]
-    lines += [hint for hint in [summary["extraction_hint"]] if hint]
+    lines += [hint for hint in (summary["extraction_hint"], summary["misread"]) if hint]
     for audit in summary["audits"]:
         lines += audit_lines(audit, limit=_NUM_SHOWN)
     return lines

@@ -5,6 +5,7 @@ The keys are those of the settings' classes that the command reads, the options 
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -277,8 +278,9 @@ def command_meant(words: Sequence[str]) -> str:
     name, *rest = (word for word in words if not word.startswith("-"))
     if name == "compare" and len(rest) > 1 and all(map(is_run, rest)):
         return f"; did you mean {shlex.join(['swerve', 'report', *rest])}?"
-    if name == "compare" and len(rest) == 2:
-        return f"; did you mean {shlex.join(['swerve', 'claim', *rest])}?"
+    more = list(itertools.takewhile(lambda word: not word.startswith("-"), words[1:]))
+    if name == "compare" and len(more) > 1:
+        return f"; did you mean {shlex.join(['swerve', 'claim', *words[1:]])}?"
     if name in _ELSEWHERE:
         return f"; did you mean swerve {_ELSEWHERE[name]}?"
     is_recipe = bool(rest) and (rest[0] in shipped_recipes() or rest[0].endswith((".yaml", ".yml")))

@@ -182,7 +182,7 @@ def demo(
     evaluations = read_evaluations(run)
     measured = {"evaluations": evaluations, "probe": read_summary(run), "seconds": round(seconds, 1)}
     lines = [evaluation_text(evaluations), findings_text(run), ""] if verbose else []
-    lines.append(demo_text(run, page, seconds=seconds))
+    lines.append(demo_text(run, page, seconds=seconds, changes=overrides or ()))
     return Result({"run": str(run.path), **measured, "report": str(page)}, "\n".join(lines))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,9 +162,19 @@ def _seeds_row(name: str, by_seed: Mapping[int, str], over: str, seeds: Iterable
     return {"HEADLINE": name, **cells, "OVER SEEDS (95%)": over}
 
 
-def demo_text(run: RunDirectory, page: Path, *, seconds: float) -> str:
-    """Return how the demo ends: its headline numbers, how long it took, and where the report is."""
+def demo_text(run: RunDirectory, page: Path, *, seconds: float, changes: Sequence[str] = ()) -> str:
+    """Return how the demo ends: its headline numbers, how long it took, and where the report is.
+
+    Args:
+        run: the demo's.
+        page: its report.
+        seconds: that the command took.
+        changes: that were given to it.
+    """
     seed = run.read_provenance().get("seed")
     which = "" if seed is None else f", seed {seed}"
-    start = f"One training run{which}; what holds over several: swerve demo --seeds 5"
+    again = shlex.join(
+        ["swerve", "demo", *(change for change in changes if not change.startswith("seed=")), "--seeds", "5"]
+    )
+    start = f"One training run{which}; what holds over several: {again}"
     return f"{start}\n{headlines_text(run)}\nReport, after {format_duration(seconds)}: {page}"

@@ -13,6 +13,7 @@ from swerve.artifacts.shards import WHOLE, Shard
 from swerve.claim.record import ClaimCard
 from swerve.claim.settings import ClaimSettings
 from swerve.door.given import is_place, place_of, several, task_of, temporary_folder, working_folder, write_rows
+from swerve.door.grade import Grades
 from swerve.door.keywords import CLAIM, ClaimKeywords, as_called, check_keywords, keywords_of, settings_of
 from swerve.door.kinds import kind_of
 from swerve.door.sample import SampleSet
@@ -129,7 +130,7 @@ def claim(
 
 def _sides(given: Any) -> list[Any]:
     """Return what is given of one side: rows are one thing."""
-    return [given] if kind_of(given) == "rows" else several(given)
+    return [given] if kind_of(given) in ("rows", "grades") else several(given)
 
 
 def _side(given: Any, folder: Path, label: str, number: int) -> str:
@@ -140,6 +141,8 @@ def _side(given: Any, folder: Path, label: str, number: int) -> str:
         given = next(iter(given.files.values()))
     if is_place(given):
         return str(os.fspath(given))
+    if isinstance(given, Grades):
+        return str(write_rows(folder, f"answers-{label}", list(given)))
     if kind_of(given) == "rows":
         return str(write_rows(folder, f"answers-{label}", rows_of(given, what="answers", form=_ANSWERS)))
     return place_of(given, folder, label=f"{label}-{number}")
@@ -156,8 +159,8 @@ def _settings_of_files(
     more = [*given, *(name for name in keywords if name not in _OF_FILES)]
     if more:
         raise ConfigError(
-            f"{more[0]}= is of models; files have their task and their samples: beside them give parts, common, study, "
-            "fields and out"
+            f"{more[0]}= is of models, leave it out; files have their task and their samples: beside them give parts, "
+            "common, study, fields and out"
         )
     return settings or settings_of_files(sides, overrides_of([_worded(keywords)]))
 

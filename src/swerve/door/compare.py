@@ -9,26 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.comparison import Comparison
+from swerve.artifacts.given_rows import rows_of
 from swerve.artifacts.responses import Response, by_problem
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import SampleFile, StoredSamples, is_samples_file
 from swerve.door.evaluate import run_of
-from swerve.door.given import is_place
+from swerve.door.given import is_place, working_folder, write_rows
+from swerve.door.grade import Grades
+from swerve.door.kinds import kind_of
 from swerve.door.sample import SampleSet
 from swerve.door.spoken import in_python, spoken
 from swerve.errors import ArtifactError, ConfigError, not_there
 
-_FORM = "give runs, what swerve.sample returned, or files of responses"
+_FORM = "give runs, what swerve.sample or swerve.grade returned, or files or tables of graded responses"
 
 
 @spoken
 def compare(*sources: Any, baseline: str | None = None, fields: Mapping[str, str] | None = None) -> Comparison:
-    """Compare runs, samples or files of responses: every measure, and paired differences over common problems.
+    """Compare runs, samples or graded responses: every measure, and paired differences over common problems.
 
     Args:
         sources: two or more, or label -> source. Of a run its last evaluated checkpoint counts, of `RUN:LABEL` that
-            one, and greedy answers come first; samples are what `swerve.sample` returned, or one model's of it; a file
-            is one of samples, or of responses that are graded.
+            one, and greedy answers come first; samples are what `swerve.sample` returned, or one model's of it; a file,
+            or a table, is one of samples, or of responses that are graded, as `swerve.grade` returns them. A table with
+            several labels is as many sources.
         baseline: label of what the others are compared with; by default the first.
         fields: names of the files' fields, where they differ from those known.
 
@@ -44,10 +48,12 @@ def compare(*sources: Any, baseline: str | None = None, fields: Mapping[str, str
 
     given: list[tuple[str | None, Any]] = []
     for source in sources:
-        if isinstance(source, Mapping):
+        if isinstance(source, Mapping) and kind_of(source) != "rows":
             given += [(str(label), own) for label, own in source.items()]
         elif isinstance(source, SampleSet):
             given += [(None, source[label]) for label in source.labels]
+        elif isinstance(source, Grades) or kind_of(source) == "rows":
+            given += _labelled(source, f"answers {1 + len(given)}")
         elif isinstance(source, list | tuple) and not all(isinstance(entry, Response) for entry in source):
             given += [(None, own) for own in source]
         else:
@@ -65,7 +71,15 @@ def compare(*sources: Any, baseline: str | None = None, fields: Mapping[str, str
     # Of runs alone the greedy answers come first, as wherever else a run is spoken of.
     pooled = any(_run_of(own)[0] is None for _, own in given)
     compared = compare_responses((iter(responses) for _, responses in read), baseline=baseline, pooled=pooled)
-    return compared.model_copy(update={"notes": tuple(notes)})
+    return compared.model_copy(update={"notes": (*compared.notes, *notes)})
+
+
+def _labelled(table: Any, name: str) -> list[tuple[str | None, Any]]:
+    """Return a table's rows by label; rows without one have this name."""
+    by_label: dict[Any, list[Any]] = {}
+    for row in list(table) if isinstance(table, Grades) else rows_of(table, what="answers", form=_FORM):
+        by_label.setdefault(row.get("label") if isinstance(row, Mapping) else None, []).append(row)
+    return [(name if label is None else str(label), own) for label, own in by_label.items()]
 
 
 def _read(
@@ -77,6 +91,14 @@ def _read(
         return _named(label or checkpoint or run.path.name, _evaluated(run, checkpoint))
     if isinstance(source, SampleFile | StoredSamples):
         return _named(label or source.info.model.label, iter(source.samples))
+    if isinstance(source, Grades) or kind_of(source) == "rows":
+        rows = list(source) if isinstance(source, Grades) else rows_of(source, what="answers", form=_FORM)
+        said: list[str] = []
+        with working_folder() as folder:
+            place = write_rows(folder, "answers", rows)
+            found = _read(place, label, fields, said)
+        notes += [note.replace(str(place), found[0]) for note in said]
+        return found
     if not is_place(source):
         if not isinstance(source, Sequence) or not source or not all(isinstance(one, Response) for one in source):
             is_empty = "an empty " * (isinstance(source, Sequence) and not source) or "a "

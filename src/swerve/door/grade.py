@@ -41,6 +41,9 @@ class Grades(Framed, Sequence[Mapping[str, Any]]):
 
     def __getitem__(self, place: Any) -> Any:
         """Return a row, or some."""
+        if isinstance(place, str):
+            columns = ", ".join(self.table().column_names)
+            raise ConfigError(f"rows have numbers, got {place!r}; the columns of grades.to_pandas() are {columns}")
         return self._rows[place]
 
     def __len__(self) -> int:
@@ -71,6 +74,7 @@ class Grades(Framed, Sequence[Mapping[str, Any]]):
             ("right", f"{summary['num_right']}, {share}"),
             ("no answer", f"{summary['num_unanswered']}; {statuses}"),
             *([("left out", in_python(summary["left_out"].replace(" left out", "")))] if summary["left_out"] else []),
+            *([("misread?", summary["misread"])] if summary["misread"] else []),
         ]
 
     def __repr__(self) -> str:

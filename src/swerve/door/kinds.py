@@ -49,13 +49,16 @@ _SAID = {
     "probe": _Kind("what swerve.probe returned", "swerve.report(result) makes its page, result.to_pandas() its table"),
     "card": _Kind("a claim card", "print(card) says where its page is, card.to_pandas() has its tables"),
     "comparison": _Kind("a comparison", "its table is comparison.to_pandas()"),
-    "grades": _Kind("what swerve.grade returned", "its table is grades.to_pandas()"),
+    "grades": _Kind(
+        "what swerve.grade returned",
+        "its table is grades.to_pandas(); swerve.compare(grades, grades) and swerve.claim(grades, grades) take two",
+    ),
     "settings": _Kind("settings", "swerve.sample(models, settings) takes those of sampling"),
     "tokenizer": _Kind("a tokenizer", "a model in memory is given with it, as (model, tokenizer)"),
     "rows": _Kind(
         "rows",
-        "swerve.sample(models, rows) takes problems, swerve.grade(rows, task='math') answers with gold ones, and "
-        "swerve.probe(before, after, rows) responses",
+        "swerve.sample(models, rows) takes problems, swerve.grade(rows, task='math') answers with gold ones, "
+        "swerve.compare(rows, rows) graded ones, and swerve.probe(before, after, rows) responses",
     ),
     "file": _Kind(
         "a file of rows",
@@ -71,7 +74,12 @@ _PROBLEMS = "a file, a task's name, a list of mappings with question and answer,
 _RESPONSES = "a file, what swerve.sample returned, a list of texts or of pairs (prompt, response), or a table"
 _TAKES: dict[str, dict[str, tuple[set[str], str]]] = {
     "report": {"run": ({"run", "samples", "probe"}, "a run, a study, or what swerve.probe or swerve.sample returned")},
-    "compare": {"sources": ({"run", "samples", "file"}, "runs, what swerve.sample returned, or files of responses")},
+    "compare": {
+        "sources": (
+            {"run", "samples", "grades", "file", "rows"},
+            "runs, what swerve.sample or swerve.grade returned, or files or tables of graded responses",
+        )
+    },
     "grade": {
         "answers": (
             {"rows", "samples", "grades", "file"},
@@ -93,7 +101,7 @@ _TAKES: dict[str, dict[str, tuple[set[str], str]]] = {
     },
     "claim": {
         name: (
-            {"model", "samples", "file", "rows"},
+            {"model", "samples", "grades", "file", "rows"},
             "two models, what swerve.sample returned of them, or graded answers of each: a file, or a table",
         )
         for name in ("base", "trained")

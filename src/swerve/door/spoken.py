@@ -6,6 +6,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -65,6 +66,8 @@ def spoken(function: Callable[P, T]) -> Callable[P, T]:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
+            with suppress(TypeError):  # what is of another kind is said first: its function has other keywords
+                check_kinds(function.__name__, signature.bind_partial(*args).arguments)
             raise ConfigError(_misfit(function.__name__, signature, error, kwargs)) from None
         try:
             with refusals_told():

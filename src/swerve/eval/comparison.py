@@ -17,6 +17,7 @@ from swerve.errors import ConfigError, MismatchError, nearest
 from swerve.estimates import Estimate
 from swerve.formats.problem_joins import with_groups
 from swerve.formats.text_tables import by_number
+from swerve.grading.text import Misread
 from swerve.statistics import benjamini_hochberg, mean_interval, paired_difference, share, statistic_interval
 from swerve.statistics.clusters import Array
 from swerve.statistics.jackknife import UNBOUNDED
@@ -55,6 +56,8 @@ class ModelResponses:
         self._statuses: Counter[str | None] = Counter()
         self.graders: dict[str, None] = {}
         """That judged the responses, in order; of what another program judged none."""
+        self.misread = Misread()
+        """Of the responses that were judged wrong here."""
         self._sampled: list[SampledProblem] = []
         self._num_unanswered: int | None = 0
         self._num_samples = 0
@@ -74,6 +77,7 @@ class ModelResponses:
         self._statuses.update(response.status for response in group)
         if any(response.status for response in group):
             self.graders[sys.intern(known.grader or known.family)] = None
+        self.misread.merge(misread_of(group))
         answered = [response.answered for response in group]
         if None in answered or self._num_unanswered is None:
             self._num_unanswered = None
@@ -220,11 +224,14 @@ def compare(
     # Each model's values by temperature and problem.
     rows: list[ModelScores] = []
     values: list[ModelResponses] = []
+    misread = Misread()
     for responses in models:
         label, of_model = _by_temperature(responses, pooled=pooled, leave_out=leave_out, embed=embed)
         for temperature, measured in of_model.items():
             values.append(measured)
             rows.append(measured.scores(model=label, temperature=temperature, confidence=_CONFIDENCE))
+            if temperature is None or None not in of_model:
+                misread.merge(measured.misread)
 
     # Each other model's differences from the baseline.
     labels = [row.model for row in rows]
@@ -245,7 +252,12 @@ def compare(
     )
     graders = dict.fromkeys(name for own in values for name in own.graders)
     return Comparison(
-        confidence=_CONFIDENCE, baseline=base, rows=compared, published=tuple(published), graders=tuple(graders)
+        confidence=_CONFIDENCE,
+        baseline=base,
+        rows=compared,
+        published=tuple(published),
+        graders=tuple(graders),
+        notes=(misread.note,) if misread.note else (),
     )
 
 
@@ -276,6 +288,15 @@ def _groups(responses: Iterable[Response]) -> Iterator[tuple[str, Group]]:
         return
     for problem, group in groupby(responses, key=lambda response: response.problem.id):
         yield problem, list(group)
+
+
+def misread_of(responses: Iterable[Response]) -> Misread:
+    """Return the count of responses that were judged wrong here though they end with their gold answer."""
+    misread = Misread()
+    for response in responses:
+        if response.status and response.answered and response.correct is False:
+            misread.add(response.problem, response.text)
+    return misread
 
 
 def check_baseline(baseline: str | None, labels: Sequence[str]) -> None:

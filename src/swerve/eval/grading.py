@@ -23,7 +23,7 @@ from swerve.formats.records import FileRecord
 from swerve.formats.table_files import digest_of_table
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
-from swerve.grading.text import can_be_met
+from swerve.grading.text import Misread, can_be_met
 from swerve.progress import Progress
 from swerve.rewards import grade_all
 from swerve.rewards.graders import GRADERS
@@ -164,7 +164,7 @@ class GradingSummary:
         self._problems, self._clusters, self._right = RowKeys(), RowKeys(), bytearray()
         self._graders, self._statuses = Counter[str](), Counter[str]()
         self._values, self._failures, self._endings = Counter[float](), Counter[str](), Counter[str]()
-        self._sum, self._num = 0.0, Counter[str]()
+        self._sum, self._num, self._misread = 0.0, Counter[str](), Misread()
 
     def add(self, answer: GivenAnswer, reward: Reward) -> None:
         """Count an answer; one that reached a limit, or made the grader fail, is neither right nor wrong."""
@@ -172,6 +172,8 @@ class GradingSummary:
             self._problems.add(answer.problem.id)
             self._clusters.add(answer.problem.cluster)
             self._right.append(reward.is_right)
+            if reward.answered and not reward.is_right:
+                self._misread.add(answer.problem, answer.text)
         self._graders[answer.problem.grader or answer.problem.family] += 1
         self._statuses[reward.status] += 1
         turns = _turns(answer.record)
@@ -217,6 +219,7 @@ class GradingSummary:
             "num_calls": self._num["calls"],
             "failures": dict(self._failures.most_common(10)),
             "extraction_hint": self._extraction_hint(),
+            "misread": self._misread.note,
             "left_out": self._left_out,
             "audits": [audit.summary() for audit in self._audits],
         }

@@ -121,7 +121,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         lines.append("Tokens and entropy are known of responses that were sampled here; words are known of all.")
     if comparison.published:
         lines.append("Published accuracies have no interval, and are compared with nothing.")
-    return lines
+    return [*lines, *comparison.notes]
 
 
 def _measured(comparison: Comparison) -> list[str]:

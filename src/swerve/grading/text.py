@@ -24,6 +24,10 @@ _LETTERS_ONLY = re.compile(r"(?:(?:either|both|or|and)\b|[A-Z()\s,;/&|.])+")
 _PLACEHOLDER = re.compile(r"\s*(?:proof|not ?found|n/a|nan|null)?[\s.]*", re.IGNORECASE)
 _LONGEST = 1000
 """Characters of an answer, or of a last line, that are looked at."""
+_AROUND = ".,;:!?*_`'\"$()[]{}"
+"""Marks around a word that are no part of it."""
+_FEWEST_MISREAD, _LEAST_MISREAD = 2, 0.05
+"""Answers judged wrong that end with the right one: as many, and this share of the wrong ones, are told."""
 _NEGATION = re.compile(r"\b(?:not|neither|nor|except|never|cannot)\b|n't\b", re.IGNORECASE)
 
 
@@ -41,6 +45,50 @@ def can_be_met(grader: str, golds: Iterable[str]) -> bool:
         return any(_choice(gold) is not None for gold in golds)
     is_maths = grader in ("math", "math_verify")
     return not is_maths or any(not _PLACEHOLDER.fullmatch(gold) for gold in golds)
+
+
+class Misread:
+    """Answers that were judged wrong and yet end with the right one, word for word: another grader may be meant."""
+
+    def __init__(self) -> None:
+        """Begin with no answer."""
+        self._graders: dict[str, int] = {}
+        self._num_wrong = 0
+
+    def add(self, problem: Problem, text: str | None) -> None:
+        """Count an answer that was judged wrong."""
+        self._num_wrong += 1
+        if any(_ends_with(text or "", gold) for gold in (problem.answer, *problem.alternatives)):
+            grader = problem.grader or problem.family
+            self._graders[grader] = self._graders.get(grader, 0) + 1
+
+    def merge(self, other: Misread) -> None:
+        """Count what another has counted."""
+        self._num_wrong += other._num_wrong
+        for grader, num in other._graders.items():
+            self._graders[grader] = self._graders.get(grader, 0) + num
+
+    @property
+    def note(self) -> str | None:
+        """A sentence where they are several and no rare ones; else None."""
+        num = sum(self._graders.values())
+        if num < _FEWEST_MISREAD or num < _LEAST_MISREAD * self._num_wrong:
+            return None
+        return (
+            f"{num} of the {self._num_wrong} answers judged wrong end with their gold answer, word for word: if "
+            f"{' and '.join(self._graders)} is not the grader that is meant, name another task."
+        )
+
+
+def _ends_with(text: str, answer: str) -> bool:
+    """Return whether the last words of a text are those of an answer.
+
+    >>> [_ends_with(text, "5 0 4") for text in ("so answer 5 0 4.", "5 0 **4**", "15 0 4", "5 0 4 is it")]
+    [True, True, False, False]
+    """
+    wanted = [word.strip(_AROUND) for word in answer.split()]
+    last = [word.strip(_AROUND) for word in text[-2 * len(answer) - _LONGEST :].split()[-len(wanted) :]]
+    return bool(any(wanted)) and last == wanted
 
 
 def given_beginning(problem: Problem, text: str) -> str:
