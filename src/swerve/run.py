@@ -107,7 +107,8 @@ class Run(RunDirectory):
         """One row for each completion token and pair of models that the probe compared, as its page lists tokens.
 
         Beside the columns of `tokens.parquet`: the text as `token` and the end of the text before it as `context`;
-        `rank_change`, places that it moved up; `repair`, what forcing the final checkpoint's token there adds to the
+        `population`, why its response was read (the checkpoint's own responses are there beside those that the page is
+        about); `rank_change`, places that it moved up; `repair`, what forcing the final checkpoint's token there adds to the
         fraction of right continuations, NaN where it was not forced.
         """
         frame = self._token_frame("tokens", tables.TOKENS_SCHEMA)
@@ -134,9 +135,10 @@ class Run(RunDirectory):
         path = self.probe_path / f"{name}.parquet"
         if not path.is_file():
             return tables.data_frame(schema.empty_table())
-        table, pieces, problems = tables.read_table(path, schema), dict[tuple[int, int], tuple[str, str]](), {}
+        table, pieces = tables.read_table(path, schema), dict[tuple[int, int], tuple[str, str]]()
+        of_each = dict[int, tuple[str, str]]()
         for sequence in read_response_table(self.probe_path / "sequences.parquet", SEQUENCES_SCHEMA):
-            problems[sequence.sequence_id] = sequence.problem.id
+            of_each[sequence.sequence_id] = sequence.problem.id, sequence.population
             for position, (start, end) in enumerate(sequence.spans):
                 text = sequence.text or ""
                 pieces[sequence.sequence_id, position] = text[start:end], text_before(text, start, end)
@@ -145,7 +147,8 @@ class Run(RunDirectory):
         frame = tables.data_frame(table)
         frame.insert(2, "token", [token for token, _ in texts])
         frame.insert(3, "context", [before for _, before in texts])
-        frame.insert(1, "problem_id", [problems[number] for number in ids])
+        frame.insert(1, "problem_id", [of_each[number][0] for number in ids])
+        frame.insert(2, "population", [of_each[number][1] for number in ids])
         return frame
 
     def _facts(self) -> Iterator[tuple[str, str]]:
