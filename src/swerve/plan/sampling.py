@@ -50,6 +50,7 @@ def work_budget(
     length: int,
     longest: int,
     tokens: Mapping[str, int],
+    at_once: int | None = None,
     files: int = 0,
     reading: int = 0,
     place: Path,
@@ -71,6 +72,7 @@ def work_budget(
         length: tokens of the longest sequence.
         longest: tokens of the longest completion.
         tokens: that are sampled at most, by purpose.
+        at_once: completions that are asked for in one call, of which `runtime.max_rows` go on side by side; None: all.
         files: that they are kept in.
         reading: tokens of sequences that are read.
         place: where the files go.
@@ -85,7 +87,7 @@ def work_budget(
     device, memories = Device.of(runtime, memory_gb), list[StageMemory]()
     rates: Rates = UNKNOWN
     is_embedded = isinstance(engine, TorchEngineConfig)
-    rows = max(1, min(runtime.max_rows, sum(tokens.values()) // longest))
+    rows = max(1, min(runtime.max_rows, sum(tokens.values()) // longest if at_once is None else at_once))
     runtime = runtime.model_copy(update={"max_rows": rows})
     for label, architecture in architectures.items():
         cache = engine.cache_gb if isinstance(engine, TorchEngineConfig) else None
@@ -248,6 +250,7 @@ def samples_budget(
         length=read.longest + read.completion,
         longest=read.completion,
         tokens={"evaluation" if command == "eval" else "samples": sum(nums) * num * read.completion},
+        at_once=max(nums, default=1) * num,
         files=len(nums),
         reading=round(len(nums) * num * read.mean),
         place=place,
@@ -278,6 +281,7 @@ def run_evaluation_budget(
         length=read.longest + config.max_new_tokens,
         longest=config.max_new_tokens,
         tokens={"evaluation": len(left) * evaluation_tokens(config)},
+        at_once=config.eval.num_problems,  # greedily; what is sampled is a call of its own
         files=len(left),
         place=run.path,
         memory_gb=memory_gb,
@@ -309,6 +313,7 @@ def claim_budget(
         length=read.longest + read.completion,
         longest=read.completion,
         tokens={part: cost.samples * read.completion for part, cost in costs.items()},
+        at_once=settings.num_samples * num,
         files=len(models),
         reading=round(sum(cost.sequences for cost in costs.values()) * (read.mean + read.completion)),
         place=place,
