@@ -26,7 +26,7 @@ from swerve.cli.behaviours import behaviours_text
 from swerve.config.probe import ProbeConfig
 from swerve.config.recipe import ReportConfig
 from swerve.errors import ArtifactError, ConfigError
-from swerve.eval.comparison import ModelResponses, compare, misread_of
+from swerve.eval.comparison import ModelResponses, compare
 from swerve.eval.heldout import heldout_scores
 from swerve.eval.pairing import paired, shared
 from swerve.eval.response_behaviours import behaviour_summary
@@ -66,7 +66,6 @@ FIGURES: Mapping[str, Callable[[Responses], Any]] = {
     "behaviours.measures.problem_values": lambda responses: problem_values(by_problem(responses)),
     "behaviours.response_rows.behaviour_rows": behaviour_rows,
     "eval.comparison.ModelResponses.add": _of_model,
-    "eval.comparison.misread_of": lambda responses: misread_of(responses).note,
     "eval.comparison.compare": lambda responses: compare([responses]),
     "eval.heldout.heldout_scores": lambda responses: heldout_scores(
         [[*group, *group] for group in by_problem(responses).values()], confidence=0.95
@@ -75,6 +74,7 @@ FIGURES: Mapping[str, Callable[[Responses], Any]] = {
 }
 """What makes figures of responses."""
 NO_FIGURES = {
+    "eval.comparison.misread_of": "reads what was judged wrong here",
     "eval.heldout.write_evaluation": "writes what heldout_scores says",
     "eval.pairing.check_asked": "compares problems",
     "eval.pairing.paired": "pairs them; below",
