@@ -108,8 +108,8 @@ class Run(RunDirectory):
 
         Beside the columns of `tokens.parquet`: the text as `token` and the end of the text before it as `context`;
         `population`, why its response was read (the checkpoint's own responses are there beside those that the page is
-        about); `rank_change`, places that it moved up; `repair`, what forcing the final checkpoint's token there adds to the
-        fraction of right continuations, NaN where it was not forced.
+        about); `rank_change`, places that it moved up; `repair`, what forcing the final checkpoint's token there adds
+        to the fraction of right continuations, NaN where it was not forced.
         """
         frame = self._token_frame("tokens", tables.TOKENS_SCHEMA)
         path = self.probe_path / "interventions.parquet"

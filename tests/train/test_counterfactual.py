@@ -209,6 +209,11 @@ def test_steps_lost_are_those_since_the_unchanged_replay_was_where_the_changed_o
     lost = {name: each["solution"] for name, each in replays.steps_lost.items()}
     # From 25 to 30 it rises by half a nat a step: -2 was two steps, -3.25 four and a half before the end.
     assert lost == {"a": 2.0, "none": 0.0, "between": 4.5, "better": None, "all": None}
+    # A course that falls is better, and no step is lost, where it is ended earlier.
+    falls = [
+        row.model_copy(update={"unchanged": -row.unchanged, "value": 2.0, "difference": 1.0}) for row in replays.rows
+    ]
+    assert replays.model_copy(update={"rows": falls}).steps_lost["a"]["solution"] is None
 
 
 @pytest.mark.slow

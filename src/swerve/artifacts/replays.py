@@ -91,6 +91,8 @@ class Replays(Record):
 def _steps_lost(rows: Sequence[ReplayRow]) -> float | None:
     """Return the steps before the last row's at which the unchanged value was last that row's value."""
     end = rows[-1]
+    if end.value > end.unchanged:
+        return None
     for before, after in reversed([*pairwise(rows)]):
         if min(before.unchanged, after.unchanged) <= end.value <= max(before.unchanged, after.unchanged):
             rise = after.unchanged - before.unchanged

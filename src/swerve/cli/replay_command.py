@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from swerve.train.certificate import Certificate
 
 
+_LEAST_RANK = 0.5
+"""Rank correlation with the first step below which no ranking is believed."""
+
+
 def replay(
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="A run directory, or a run's name under runs/.", **completed("runs"))
@@ -145,8 +149,11 @@ def _text(replays: Replays) -> str:
         if name.startswith("flip share") and known:
             said.append(f"steps lost by {safe(name)}: {', '.join(known)}")
     for target, ranks in replays.ranks.items():
-        held = ", ".join(f"+{step - replays.start} {number(rank, 2)}" for step, rank in ranks.items())
-        said.append(f"rank correlation with the first step, {target}: {held}")
+        unbelieved = (step for step, rank in ranks.items() if rank is None or rank < _LEAST_RANK)
+        last = next(unbelieved, replays.stop)
+        held = ", ".join(f"+{step - replays.start} {number(rank, 2)}" for step, rank in ranks.items() if step <= last)
+        beyond = "; no ranking beyond" if last < replays.stop else ""
+        said.append(f"rank correlation with the first step, {target}: {held}{beyond}")
     return "\n".join(said)
 
 

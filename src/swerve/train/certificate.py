@@ -276,9 +276,12 @@ def _causes(different: ReplayedCheckpoint, config: Config, run: RunDirectory, wo
         "the rollouts, the metrics or the checkpoint that are named above were changed since training wrote them"
     ]
     changed *= bool(different.findings)
-    # Where sums are made in another order, weights differ a little, and figures with them.
-    yield from (*others, *changed) if 0 < different.max_difference < _ROUNDING else (*changed, *others)
     if config.runtime.threads is None:
-        yield f"the number of threads, which runtime.threads does not set: here {torch.get_num_threads()}"
-    if not different.findings and not others:
-        yield "the checkpoint, a pair or a selected completion of a stage before it, or kernels of another processor"
+        others.append(f"the number of threads, which runtime.threads does not set: here {torch.get_num_threads()}")
+    # Where sums are made in another order, weights differ a little, and figures with them.
+    if 0 < different.max_difference < _ROUNDING:
+        yield from (*others, "kernels of another processor, which add in another order", *changed)
+    else:
+        yield from (*changed, *others)
+    if not different.findings:
+        yield "the checkpoint, or a pair or a selected completion of a stage before it"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from swerve.artifacts.files import read_sealed, write_sealed
+from swerve.artifacts.files import read_sealed, sha256_file, write_sealed
 from swerve.artifacts.parts import Parts, digest_of
 from swerve.artifacts.replays import ReplayRow, Replays
 from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
@@ -58,7 +58,10 @@ def run_on(
         ConfigError, ArtifactError: see `replay_session` and `replayed_steps`.
     """
     first, stop, again = stretch.first, stretch.stop, variations[0].again
+    # A probe that was made since has other targets.
+    probed = run.probe_path / "sequences.parquet"
     inputs: dict[str, Any] = {"run": run.identity(), "first": first, "stop": stop, "again": again}
+    inputs["probe"] = sha256_file(probed) if probed.is_file() else None
     whole = {**inputs, "variations": [digest_of(repr(variation)) for variation in variations]}
     parts = Parts(path.with_suffix(".partial"), inputs)
     if path.is_file() and (known := read_sealed(path)).get("inputs") == whole:
