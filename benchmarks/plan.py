@@ -3,8 +3,9 @@
     python -m benchmarks.plan [--config FOLDER] [--commands sample step eval probe claim]
 
 The model has random weights, so that no completion ends early. Each command is planned with `--measure` and then run,
-in processes of their own, one right after the other. What loading takes (a `swerve sample` of one token) is left out of
-the hours. Linux only.
+in processes of their own, one right after the other. What loading takes (a `swerve sample` of one token, and of two
+models) is left out of the hours, and so is what a first step takes beyond the second, for it is the first to touch its
+memory. The disk is the largest that the folder becomes. Linux only.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -48,6 +50,8 @@ RECIPE = {
         }
     ],
 }
+_NUM_LOADED = {"sample": 1, "step": 1, "eval": 2, "probe": 2, "claim": 4}
+"""Models that a command loads, one after another; a card loads each to sample, and again to read."""
 _INTERVAL = 0.02
 """Seconds between two looks at the memory of a process."""
 _FILLERS = 15_000
@@ -82,26 +86,34 @@ def _prepare(folder: Path, config: Path | None) -> None:
     (folder / "step.yaml").write_text(yaml.safe_dump({**RECIPE, "model": {"kind": "pretrained", "path": "model"}}))
 
 
-def _run(folder: Path, words: str) -> tuple[float, int, str]:
-    """Return the seconds of a command, the peak of its memory in bytes, and what it prints.
+class _Ran(NamedTuple):
+    """What a command took."""
 
-    Of the memory pages of files do not count: the system takes them back when it needs room.
-    """
+    seconds: float
+    memory: int
+    """Bytes at the peak; pages of files do not count: the system takes them back when it needs room."""
+    disk: int
+    """Bytes at the peak of all files in the folder."""
+    printed: str
+
+
+def _run(folder: Path, words: str) -> _Ran:
     command = [sys.executable, "-m", "swerve", *shlex.split(words), "--json"]
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    started, peak = time.perf_counter(), 0
+    started, peak, disk = time.perf_counter(), 0, _size(folder)
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out)
         while process.poll() is None:
             status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
             peak = max(peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")), 0)
+            disk = max(disk, _size(folder))
             time.sleep(_INTERVAL)
         seconds = time.perf_counter() - started
         out.seek(0)
         printed = out.read().decode()
     if process.returncode:
         raise SystemExit(f"{shlex.join(command)} ended with {process.returncode}")
-    return seconds, peak * 1024, printed
+    return _Ran(seconds, peak * 1024, max(disk, _size(folder)), printed)
 
 
 def _tokens(folder: Path, name: str, printed: str) -> int | None:
@@ -119,7 +131,18 @@ def _tokens(folder: Path, name: str, printed: str) -> int | None:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    sizes = []
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # a temporary file of the command
+            sizes.append(path.stat().st_size if path.is_file() else 0)
+    return sum(sizes)
+
+
+def _begins(folder: Path) -> float:
+    """Return how much longer the first step of the run took than the second."""
+    lines = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    first, second = (json.loads(line)["seconds"] for line in lines[:2])
+    return float(first - second)
 
 
 def main() -> None:
@@ -134,25 +157,30 @@ def main() -> None:
         preparing = multiprocessing.get_context("spawn").Process(target=_prepare, args=(folder, arguments.config))
         preparing.start()
         preparing.join()
-        idle = _run(folder, "config show step.yaml")[1]  # without torch
-        loading, _, _ = _run(folder, f"sample model {_TASK} --limit 1 --out one.parquet --max-new-tokens 1")
+        idle = _run(folder, "config show step.yaml").memory  # without torch
+        little = f"{_TASK} --limit 1 --max-new-tokens 1"
+        loading = _run(folder, f"sample model {little} --out one.parquet").seconds
+        again = _run(folder, f"sample a=model b=model {little} --out two").seconds - loading
         for name in arguments.commands:
-            plan = json.loads(_run(folder, f"plan {COMMANDS[name]} --measure")[2])
+            plan = json.loads(_run(folder, f"plan {COMMANDS[name]} --measure").printed)
             before = _size(folder)
-            seconds, peak, printed = _run(folder, COMMANDS[name])
+            ran = _run(folder, COMMANDS[name])
+            seconds = ran.seconds - loading - again * (_NUM_LOADED[name] - 1)
+            seconds -= _begins(folder) if name == "step" else 0.0
             hours = plan["hours"]["total"]
             print_line(
                 {
                     "command": name,
                     "memory": plan["memory"] and plan["memory"]["peak"],
-                    "memory_measured": peak - idle,
+                    "memory_measured": ran.memory - idle,
                     "disk": plan["disk"]["total"],
-                    "disk_measured": _size(folder) - before,
+                    "disk_measured": ran.disk - before,
                     "tokens": sum(plan["tokens"].values()),
-                    "tokens_measured": _tokens(folder, name, printed),
+                    "tokens_measured": _tokens(folder, name, ran.printed),
                     "seconds": hours and round(3600 * hours, 1),
-                    "seconds_measured": round(seconds - loading, 1),
+                    "seconds_measured": round(seconds, 1),
                     "loading": round(loading, 1),
+                    "loading_again": round(again, 1),
                 }
             )
 

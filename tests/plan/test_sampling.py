@@ -48,7 +48,9 @@ def test_samples_take_weights_cache_and_tokens(model: Path, tmp_path: Path) -> N
     # 64 rows, each a prompt of 512 tokens (its tokenizer is not there) and 64 new ones, beside their logits.
     assert found.memory.sampling == 64 * (512 + 64) * LAYERS * 2 * KV_HEADS * HEAD * 4 + 64 * IDS * (4 + 24)
     sampled = 50 * 4 * 64
-    assert (found.tokens, found.work) == ({"samples": sampled}, {"sampling": sampled, "reading": 50 * 512})
+    # A prompt is read once for its samples, and once more with each for its entropy.
+    read = 50 * (1 + 4) * 512 + sampled
+    assert (found.tokens, found.work) == ({"samples": sampled}, {"sampling": sampled, "reading": read})
     assert found.disk == {"samples": sampled * BYTES_PER_TOKEN + BYTES_PER_FILE}
     with pytest.raises(ConfigError, match=r"model 'a' needs about .*; lower runtime.max_rows \(--batch\)"):
         samples_budget(
@@ -95,6 +97,13 @@ def test_a_card_takes_what_its_parts_say(model: Path, tmp_path: Path) -> None:
     assert costs["both models"].samples == 2 * 20 * (1 + 16)
     assert found.tokens == {name: cost.samples * 32 for name, cost in costs.items() if cost.samples}
     assert found.work["reading"] == 2 * 20 * 16 * (512 + 32)
+    # Of each model greedy answers, samples, and what one part samples; few responses make no full batch.
+    files = sum(found.tokens.values()) * BYTES_PER_TOKEN + 6 * BYTES_PER_FILE
+    assert found.disk["samples"] == files
+    assert found.disk["card and page"] > 150_000
+    few = claim_budget({"a": model, "b": model}, settings, problems[:1], place=tmp_path, memory_gb=8).memory
+    assert few is not None
+    assert few.update < found.memory.update  # type: ignore[union-attr]
     assert found.memory is not None
     assert found.memory.frozen == IDS * SHAPES["hidden_size"] * 4  # type: ignore[operator]
 

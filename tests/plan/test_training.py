@@ -89,7 +89,7 @@ def test_tokens_are_counted_by_purpose_and_work(folder: Path) -> None:
         "writing": 2 * 12 * WEIGHTS,
         "sampling": sampled + evaluated + probed,
         "update": read,
-        "reading": 2 * read + 3 * probed + (10 * 4 + 4 * 50) * 32,
+        "reading": 2 * read + 3 * probed + (10 * 4 + 4 * 50 * 3) * 32,  # prompts, and greedy answers with theirs
     }  # a reference, and two minibatches
 
 

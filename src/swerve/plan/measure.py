@@ -1,6 +1,6 @@
 """How fast this machine samples, learns, reads and writes with a model's shapes: a few seconds of random weights.
 
-One and two of the architecture's layers are timed; the others are taken to add as much as the second.
+A few of the architecture's layers are timed, and some more; the others are taken to add as much as these.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -38,8 +39,11 @@ _NEW_TOKENS = (2, 14)
 """Of the completions that are timed: the difference is what decoding takes."""
 _ON_CPU = 16, 512
 """Rows and tokens at most that are timed on a processor, where more of them take as long each."""
-_BYTES = 1 << 26
-_REPEATS = 2
+_BYTES = 1 << 28
+"""Of the file that is written."""
+_REPEATS = 3
+_MOST_LAYERS, _LAYER_BYTES = 8, 1 << 30
+"""Layers that are timed at most, and what the weights of more than two may take."""
 
 
 def measured_rates(
@@ -66,19 +70,23 @@ def measured_rates(
     half = max(1, min(tokens // 2, longest))
     sequences = [([index] * half, [index] * half) for index in range(max(1, tokens // (2 * half)))]
 
-    # One layer and two; a third, and so on, takes what the second adds.
+    # Few layers and more; each further one takes what those between have added.
     whole = empty_model(architecture, dtype)
-    num_layers = len(layer_list(whole))
+    layers = [*layer_list(whole)]
+    num_layers, size = len(layers), num_weights(layers[0] if layers else whole) * whole.dtype.itemsize
+    more = min(num_layers, max(2, min(_MOST_LAYERS, _LAYER_BYTES // size)))
+    few = max(1, more // 4)
     timed = [
         _timed(_small(architecture, dtype, number).to(device), runtime, sequences, prompt + longest // 2, rows, trains)
-        for number in (1, 2)
+        for number in (few, more)
     ]
-    seconds = {kind: max(one, one + (two - one) * (num_layers - 1)) for kind, one, two in _pairs(*timed)}
+    share = (num_layers - few) / max(1, more - few)
+    seconds = {kind: max(one, one + (two - one) * share) for kind, one, two in _pairs(*timed)}
     amounts = {kind: 2 * half * len(sequences) for kind in ("reading", "update")}
     amounts |= {"sampling": rows * (_NEW_TOKENS[1] - _NEW_TOKENS[0]), "optimizer": num_weights(whole)}
     found = {kind: amounts[kind] / each for kind, each in seconds.items()}
     found["writing"] = _BYTES / _seconds(lambda: _write(place), "cpu")
-    return Rates(of=found, source="measured here, with one and two layers of random weights")
+    return Rates(of=found, source=f"measured here, with {few} and {more} layers of random weights")
 
 
 def _pairs(first: dict[str, float], second: dict[str, float]) -> list[tuple[str, float, float]]:
@@ -147,7 +155,7 @@ def _sampled(model: PreTrainedModel, context: int, rows: int, new_tokens: int) -
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
-    """Return how long work takes, the shortest of a few times."""
+    """Return how long work takes, the middle one of a few times."""
     found = []
     for _ in range(_REPEATS):
         started = time.perf_counter()
@@ -155,7 +163,7 @@ def _seconds(work: Callable[[], object], device: str) -> float:
         if device.startswith("cuda"):
             torch.cuda.synchronize()
         found.append(time.perf_counter() - started)
-    return min(found)
+    return statistics.median(found)
 
 
 def _write(place: Path) -> None:

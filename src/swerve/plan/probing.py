@@ -71,6 +71,7 @@ def probe_budget(
         longest=longest,
         tokens=tokens,
         reading=reading,
+        read_at_once=None if plan is None else _num_tokens(plan.sequences),
         place=Path(recipe.out),
         memory_gb=memory_gb,
         processes=processes,
@@ -89,13 +90,14 @@ def _num_problems(recipe: ProbeRecipe, sample: Sampling) -> int:
     return sample.limit or counted_problems(SampleSettings(task=recipe.task, **dict(sample)))[1]
 
 
+def _num_tokens(rows: Sequence[Response]) -> int:
+    return sum(len(row.prompt_ids) + len(row.completion_ids) for row in rows)
+
+
 def _tokens_read(plan: ProbePlan) -> int:
     """Return the tokens of all forward passes: by each model, by the reference again, and by noise models."""
-
-    def size(rows: Sequence[Response]) -> int:
-        return sum(len(row.prompt_ids) + len(row.completion_ids) for row in rows)
-
-    whole, headline, noise = size(plan.sequences), size(plan.headline), plan.recipe.probe.noise_models
+    whole, headline = _num_tokens(plan.sequences), _num_tokens(plan.headline)
+    noise = plan.recipe.probe.noise_models
     total = len(plan.models) * whole + min(whole, MAX_NOISE_TOKENS)
     if noise:
         # The scale is sought by one of them beside the reference; the others are tried once; then all are measured.

@@ -41,6 +41,10 @@ LONGEST_PROMPT = 512
 LOWER = "lower runtime.max_rows (--batch) or rollout.engine.cache_gb, take runtime.dtype=bfloat16, or a larger device"
 
 
+_PAGE_BYTES, _BYTES_PER_PROBLEM = 155_000, 1_000
+"""Of a card with its page, and what each problem adds."""
+
+
 def work_budget(
     command: str,
     architectures: Mapping[str, PreTrainedConfig],
@@ -53,6 +57,7 @@ def work_budget(
     at_once: int | None = None,
     files: int = 0,
     reading: int = 0,
+    read_at_once: int | None = None,
     place: Path,
     memory_gb: float | None,
     processes: int,
@@ -75,6 +80,7 @@ def work_budget(
         at_once: completions that are asked for in one call, of which `runtime.max_rows` go on side by side; None: all.
         files: that they are kept in.
         reading: tokens of sequences that are read.
+        read_at_once: those of one call, which batches of `tokens_per_batch` divide; None: more than one batch.
         place: where the files go.
         memory_gb: of another machine's device; None: this machine's.
         processes: that work together.
@@ -89,6 +95,7 @@ def work_budget(
     is_embedded = isinstance(engine, TorchEngineConfig)
     rows = max(1, min(runtime.max_rows, sum(tokens.values()) // longest if at_once is None else at_once))
     runtime = runtime.model_copy(update={"max_rows": rows})
+    tokens_per_batch = tokens_per_batch if read_at_once is None else min(tokens_per_batch, read_at_once)
     for label, architecture in architectures.items():
         cache = engine.cache_gb if isinstance(engine, TorchEngineConfig) else None
         memory = reading_memory(
@@ -252,7 +259,9 @@ def samples_budget(
         tokens={"evaluation" if command == "eval" else "samples": sum(nums) * num * read.completion},
         at_once=max(nums, default=1) * num,
         files=len(nums),
-        reading=round(len(nums) * num * read.mean),
+        reading=round(
+            num * ((len(nums) + sum(nums)) * read.mean + sum(nums) * read.completion)
+        ),  # once more, for entropies
         place=place,
         memory_gb=memory_gb,
         processes=processes,
@@ -282,6 +291,7 @@ def run_evaluation_budget(
         longest=config.max_new_tokens,
         tokens={"evaluation": len(left) * evaluation_tokens(config)},
         at_once=config.eval.num_problems,  # greedily; what is sampled is a call of its own
+        reading=len(left) * evaluation_tokens(config) // (1 + config.eval.samples_per_problem),  # greedy answers again
         files=len(left),
         place=run.path,
         memory_gb=memory_gb,
@@ -305,6 +315,9 @@ def claim_budget(
     """Return what a card takes, by part; texts are not counted."""
     read, num = read_models(models, problems, settings), len(problems) if num_problems is None else num_problems
     costs = part_costs(settings, num, num_models=len(models))
+    tokens = {part: cost.samples * read.completion for part, cost in costs.items()}
+    # Greedy answers and samples of each model, and what parts sample of each.
+    files = len(models) * (1 + sum(cost.samples > 0 for cost in costs.values()))
     return work_budget(
         "claim",
         read.architectures,
@@ -312,10 +325,14 @@ def claim_budget(
         engine=settings.rollout.engine,
         length=read.longest + read.completion,
         longest=read.completion,
-        tokens={part: cost.samples * read.completion for part, cost in costs.items()},
+        tokens=tokens,
         at_once=settings.num_samples * num,
-        files=len(models),
+        kept={
+            "samples": sum(tokens.values()) * BYTES_PER_TOKEN + files * BYTES_PER_FILE,
+            "card and page": _PAGE_BYTES + num * _BYTES_PER_PROBLEM,
+        },
         reading=round(sum(cost.sequences for cost in costs.values()) * (read.mean + read.completion)),
+        read_at_once=round(max(cost.sequences for cost in costs.values()) * (read.mean + read.completion)),
         place=place,
         memory_gb=memory_gb,
         processes=processes,

@@ -180,7 +180,8 @@ def training_tokens(config: Config, prompt: float) -> tuple[dict[str, int], dict
         training += sampled
         if every := config.eval.every:
             evaluation += -(-stage.steps // every) * evaluation_tokens(config)
-            reading += -(-stage.steps // every) * config.eval.num_problems * prompt
+            # The prompts, and the greedy answers once more.
+            reading += -(-stage.steps // every) * config.eval.num_problems * (2 * prompt + config.max_new_tokens)
         if every := config.probe.every:
             length = _LIVE_ROLLOUTS * config.max_new_tokens
             probe, reading = probe + length, reading + (1 + stage.steps // every) * length
