@@ -101,7 +101,8 @@ def test_a_card_takes_what_its_parts_say(model: Path, tmp_path: Path) -> None:
     files = sum(found.tokens.values()) * BYTES_PER_TOKEN + 6 * BYTES_PER_FILE
     assert found.disk["samples"] == files
     assert found.disk["card and page"] > 150_000
-    few = claim_budget({"a": model, "b": model}, settings, problems[:1], place=tmp_path, memory_gb=8).memory
+    little = settings.model_copy(update={"num_samples": 2})
+    few = claim_budget({"a": model, "b": model}, little, problems[:1], place=tmp_path, memory_gb=8).memory
     assert few is not None
     assert few.update < found.memory.update  # type: ignore[union-attr]
     assert found.memory is not None
