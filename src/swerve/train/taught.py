@@ -24,9 +24,11 @@ from swerve.train.policy_update import weighted_columns
 from swerve.train.replay import ReplayedStep
 from swerve.train.targets import TOKENS_PER_BATCH, completion_logprobs
 
-_RELATIVE_STEP = 3e-5
-"""Of the weights, along a direction in which a derivative is formed: ten times as long, sums of late steps miss the
-gradient's by a third; a third as long, rounding shows."""
+_RELATIVE_STEPS = (3e-4, 1e-4, 3e-5)
+"""Of the weights, along a direction in which a derivative is formed: the first whose sum is the gradient's is taken. In
+late steps of sharp models the first is too long; with little of a gradient rounding shows in the last."""
+_SAME = 0.01
+"""Share of the gradient's by which a sum may miss it; see `StepCheck.holds`."""
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -101,7 +103,14 @@ def taught_step(
     # Every token, and what the step would have done without any gradient and without that of the strongest group.
     columns, _ = weighted_columns(policy, range(len(policy.sequences)), stage, step.context)
     weights = columns.policy_weights * columns.advantages
-    tokens = list(_tokens(step, policy, weights, watched.weights, direction, stage.temperature))
+    product = -sum(float((gradient[name] * direction[name]).sum()) for name in direction)
+    tokens, missed = list[TaughtToken](), math.inf
+    for length in _RELATIVE_STEPS:
+        found = list(_tokens(step, policy, weights, watched.weights, direction, length, stage.temperature))
+        by = abs(sum(token.effect for token in found) - product)
+        tokens, missed = (found, by) if by < missed else (tokens, missed)
+        if missed <= _SAME * abs(product):
+            break
     sums: dict[int, float] = defaultdict(float)
     for token in tokens:
         sums[token.group] += token.effect
@@ -120,7 +129,7 @@ def taught_step(
     check = StepCheck(
         step=int(step.metrics["stage_step"]),
         estimated=sum(token.effect for token in tokens),
-        gradient_product=-sum(float((gradient[name] * direction[name]).sum()) for name in direction),
+        gradient_product=product,
         measured=measured[0],
         group=group,
         group_estimated=sums[group],
@@ -229,11 +238,12 @@ def _tokens(
     weights: Tensor,
     before: Mapping[str, Tensor],
     direction: Mapping[str, Tensor],
+    length: float,
     temperature: float,
 ) -> Iterator[TaughtToken]:
     """Yield the tokens that the update learned from; the weights are left elsewhere."""
     learner, scores = step.context.learner, []
-    size = _RELATIVE_STEP * _norm(before) / max(_norm(direction), 1e-30)
+    size = length * _norm(before) / max(_norm(direction), 1e-30)
     for sign in (1.0, -1.0):
         moved = {name: before[name] + sign * size * value for name, value in direction.items()}
         _put(learner.named_parameters(), moved)
