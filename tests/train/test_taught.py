@@ -140,7 +140,7 @@ def test_the_check_fails_where_a_step_is_not_one_update_along_its_gradient(
     for name, more in (("one", {}), ("several", keys)):
         run = trained_run(load_config({**recipe, "stages": [{**stage, **more}]}), tmp_path / name)
         found[name] = swerve.replay(run, start=0, taught="solution")
-    # One update a step: most estimates are those that are measured, and every sum is the gradient's. (Which steps do not
+    # One update a step: most estimates are those that are measured, and every sum is the gradient's. (Which ones do not
     # hold depends on the processor: where effects nearly cancel, a step is no straight line.)
     held = [step.holds for step in found["one"].steps if step.step > 1]
     assert sum(held) >= len(held) / 2
