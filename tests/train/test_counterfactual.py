@@ -18,7 +18,8 @@ from torch import Tensor
 
 import swerve
 from swerve.artifacts.replays import Replays
-from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA
+from swerve.artifacts.response_columns import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA
+from swerve.artifacts.responses import Response, write_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import read_table, write_table
 from swerve.cli.app import run_command
@@ -32,6 +33,7 @@ from swerve.train import counterfactual
 from swerve.train.certificate import stored_weights
 from swerve.train.changes import Stretch, Variation, starting_point
 from swerve.train.replay import replay_session, replayed_steps, training_problems
+from swerve.types import Problem
 
 FIRST = 222
 """Steps before the last stage of the small run, whose 4 steps have 6 groups of 4 completions."""
@@ -191,6 +193,27 @@ def test_rows_of_replays_and_the_same_bytes_after_an_interruption(
     swerve.replay(copied, **asked)
     assert path.read_bytes() == whole
     assert not path.with_suffix(".partial").exists()
+
+
+@pytest.mark.slow
+def test_a_probe_that_is_made_later_has_its_target(copied: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {"start": 2, "without": [f"group={varied(copied, 3)[0][0]}"], "to": "+1"}
+    assert set(swerve.replay(copied, **asked).floor) == {"accuracy", "solution"}
+    interrupted = {**asked, "without": [*asked["without"], f"group={varied(copied, 3)[0][1]}"]}
+    with stopped_after(monkeypatch, 2):
+        swerve.replay(copied, **interrupted)
+    # The probe knows a wrong token and what is right there.
+    row = rows_of(copied, 3)[0]
+    wrong = Response(
+        problem=Problem(id="p", family="addition", question="1 + 1 =", answer="2"), sequence_id=0, label="dpo",
+        prompt_ids=tuple(row["prompt_ids"]), completion_ids=tuple(row["completion_ids"]), correct=False, wrong={1: "5"},
+        text=row["text"], spans=tuple((0, 0) for _ in row["completion_ids"]),
+    )  # fmt: skip
+    copied.probe_path.mkdir(exist_ok=True)
+    write_responses(copied.probe_path / "sequences.parquet", [wrong], SEQUENCES_SCHEMA)
+    for given in (asked, interrupted):
+        assert set(swerve.replay(copied, **given).floor) == {"accuracy", "first_wrong", "solution"}
+    assert not list((copied.path / "replay").glob("*.partial"))
 
 
 def test_steps_lost_are_those_since_the_unchanged_replay_was_where_the_changed_one_ends() -> None:
