@@ -286,6 +286,8 @@ def test_costs_are_said_before_they_are_paid(swerve: Swerve, files: Path) -> Non
     assert planned[:2] == (status, out)
     record = json.loads(swerve("claim", *asked, "--max-new-tokens", "9", "--costs", "--json")[1])
     assert (record["tokens"], record["notes"]) == ({"both models": 300 * 9}, [*lines, missing])
+    status, _, err = swerve("plan", "claim", "base.parquet", "rl.parquet")
+    assert (status, "a card of files samples nothing and reads no model: there is nothing to plan" in err) == (2, True)
     assert not (files / "claim").exists()
 
 

@@ -86,6 +86,8 @@ def claim(
 
     # Files have their problems and samples; models are sampled from.
     if sides[0].samples:
+        if planning is not None:
+            raise ConfigError("a card of files samples nothing and reads no model: there is nothing to plan")
         more = {"--task": task, "--data": data, "--other": others, "--costs": costs, "--shard": shard.is_divided}
         settings = _of_files(sides, given, [*(name for name, value in more.items() if value), *changes], task)
     else:

@@ -101,8 +101,8 @@ def _read(
         return found
     if not is_place(source):
         if not isinstance(source, Sequence) or not source or not all(isinstance(one, Response) for one in source):
-            is_empty = "an empty " * (isinstance(source, Sequence) and not source) or "a "
-            raise ConfigError(f"{is_empty}{type(source).__name__} is nothing that can be compared; {_FORM}")
+            what = "an empty" if isinstance(source, Sequence) and not source else "a"
+            raise ConfigError(f"{what} {type(source).__name__} is nothing that can be compared; {_FORM}")
         return _named(label or str(source[0].label), iter(source))
     path = Path(source)
     if not path.exists():

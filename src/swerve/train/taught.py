@@ -108,7 +108,7 @@ def taught_step(
     for length in _RELATIVE_STEPS:
         found = list(_tokens(step, policy, weights, watched.weights, direction, length, stage.temperature))
         by = abs(sum(token.effect for token in found) - product)
-        tokens, missed = (found, by) if by < missed else (tokens, missed)
+        tokens, missed = (found, by) if not tokens or by < missed else (tokens, missed)
         if missed <= _SAME * abs(product):
             break
     sums: dict[int, float] = defaultdict(float)
