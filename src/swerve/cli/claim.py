@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -141,7 +142,9 @@ def _of_files(
     more = [*more, *(override.text for name, override in given.items() if name not in ("parts", "common", "study"))]
     if more:
         path = sides[0].samples
-        ungraded = f"; files without verdicts are graded first: swerve grade {path} --task {task} --out graded.jsonl"
+        graded = f"{path.name.partition('.')[0]}-graded.jsonl" if path else ""
+        command = shlex.join(["swerve", "grade", str(path), "--task", str(task), "--out", graded])
+        ungraded = f"; files without verdicts are graded first: {command}"
         raise ConfigError(
             f"{', '.join(more)}: leave it out, for files have their task, their samples and their verdicts; beside "
             "them there are --parts, --common, --field, --study, --out and --figures"
